@@ -1,0 +1,23 @@
+# The engine and the program: everything above the library.
+find_package(PkgConfig REQUIRED)
+pkg_check_modules(PCRE2 REQUIRED IMPORTED_TARGET libpcre2-8)
+pkg_check_modules(JANSSON REQUIRED IMPORTED_TARGET jansson)
+if(KVT_BLAS)
+  pkg_check_modules(OPENBLAS IMPORTED_TARGET openblas)
+endif()
+
+add_library(kvt_engine STATIC)
+foreach(folder gguf text weight model fidelity)
+  kvt_layer(kvt_engine ${folder})
+endforeach()
+target_include_directories(kvt_engine PUBLIC ${PROJECT_SOURCE_DIR}/src)
+target_link_libraries(kvt_engine PRIVATE kvt_flags PUBLIC kvtile_static PkgConfig::PCRE2 PkgConfig::JANSSON m)
+if(OPENBLAS_FOUND)
+  target_compile_definitions(kvt_engine PRIVATE KVT_HAVE_OPENBLAS)
+  target_link_libraries(kvt_engine PUBLIC PkgConfig::OPENBLAS)
+endif()
+
+add_executable(kvtile)
+kvt_layer(kvtile cli)
+target_link_libraries(kvtile PRIVATE kvt_flags kvt_engine)
+install(TARGETS kvtile RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})

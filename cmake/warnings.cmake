@@ -1,0 +1,17 @@
+# The one list of compiler flags that every target of the project gets.
+add_library(kvt_flags INTERFACE)
+target_compile_features(kvt_flags INTERFACE c_std_17)
+target_compile_definitions(kvt_flags INTERFACE _POSIX_C_SOURCE=200809L _DEFAULT_SOURCE)
+# -ffp-contract=off: a*b+c is two roundings unless the code says fma(); the numeric contracts depend on it.
+target_compile_options(kvt_flags INTERFACE -ffp-contract=off -fno-math-errno -fvisibility=hidden
+  -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla -Wundef -Wconversion -Wno-sign-conversion)
+if(KVT_WERROR)
+  target_compile_options(kvt_flags INTERFACE -Werror)
+endif()
+if(KVT_ASSERTS)
+  target_compile_definitions(kvt_flags INTERFACE KVT_ASSERTS)
+endif()
+if(KVT_SANITIZE)
+  target_compile_options(kvt_flags INTERFACE -fsanitize=${KVT_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer -g)
+  target_link_options(kvt_flags INTERFACE -fsanitize=${KVT_SANITIZE})
+endif()

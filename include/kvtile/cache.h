@@ -1,0 +1,186 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The cache: plans, pools of pages, sequences, and steps that append to them.
+ *
+ *   shape + "kivi4g32,affine4g64" --> plan --> pool --> sequences
+ *   step: begin(sequences, rows each); for each layer: append K and V (and queries), attend; end
+ *
+ * Per layer a sequence is `sink | body | tail`: the first rows kept in 16 bits (whole tiles), the encoded rows, the newest
+ * rows kept in 16 bits. With g the larger granularity of the layer's two codecs, after T rows the body ends at
+ *     sink + g * floor(max(0, T - sink - tail) / g)
+ * which depends on T alone, so the bytes never depend on how a prompt was cut. A query at position p sees the cache as it
+ * is after p + 1 rows, also inside a prompt that arrives in one piece. A codec of granularity g therefore has between `tail`
+ * and `tail + g - 1` rows in 16 bits; they are counted as such.
+ *
+ * "16 bits" is f16, rounded once when a row enters. On a side whose codec is f32 or bf16, sink and tail have that type too.
+ *
+ * Memory: pages are the unit. A page holds the tiles, K and V, all KV heads, of one layer for 128 positions. Pages are
+ * taken when rows arrive and given back when rows leave; nothing else allocates after create.
+ *
+ * Threads: a plan is immutable. Different sequences of one pool may be used from different threads at once; one sequence
+ * (and the step that holds it) belongs to one thread at a time: that is the caller's job, and asserted in dev builds.
+ */
+#ifndef KVTILE_CACHE_H
+#define KVTILE_CACHE_H
+
+#include <stdint.h>
+
+#include "kvtile/codec.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- shape and plan --------------------------------------------------------------------------------------------------- */
+
+/* One layer's rows. */
+struct kvt_layer_shape {
+    int n_kv_heads;
+    int k_size; /* elements of a key row */
+    int v_size; /* elements of a value row */
+    int window; /* a query sees this many newest rows, its own included; 0: all */
+};
+
+struct kvt_shape {
+    int n_layers;
+    const struct kvt_layer_shape *layers; /* borrowed during the call that takes it */
+};
+
+struct kvt_plan_options {
+    size_t struct_size; /* sizeof(struct kvt_plan_options) */
+    const char *kv;     /* "K" or "K,V": codec names; NULL: "f16" */
+    int sink;           /* rows, a multiple of 128 */
+    int tail;           /* rows */
+};
+
+/* Which codec, sink and tail each layer has, resolved once. Owned by the caller; pools keep a copy of what they need. */
+struct kvt_plan;
+
+struct kvt_layer_plan {
+    struct kvt_layer_shape shape;
+    const struct kvt_codec *codec[KVT_SIDE_COUNT];
+    const struct kvt_codec *wide[KVT_SIDE_COUNT]; /* the codec of sink and tail rows: f16, or the side's own if plain */
+    int sink, tail;
+    int granularity;
+    const char *reason; /* why this layer has what it has; lives as long as the plan */
+};
+
+/* Makes a plan. ARG for options that make no sense, UNSUPPORTED if a codec cannot store a layer's rows (the sentence names
+ * layer, side and rule). allocator may be NULL. */
+KVT_API KVT_MUST_CHECK enum kvt_status kvt_plan_create(struct kvt_plan **out, const struct kvt_shape *shape,
+                                                       const struct kvt_plan_options *options,
+                                                       const struct kvt_allocator *allocator, struct kvt_error *err);
+KVT_API void kvt_plan_destroy(struct kvt_plan *plan); /* NULL is fine */
+
+KVT_API int kvt_plan_n_layers(const struct kvt_plan *plan);
+/* Borrowed from the plan; NULL if there is no such layer. */
+KVT_API const struct kvt_layer_plan *kvt_plan_layer(const struct kvt_plan *plan, int layer);
+/* The plan as a string that kvt_plan_options.kv takes ("kivi4g32,affine4g64"); lives as long as the plan. */
+KVT_API const char *kvt_plan_kv(const struct kvt_plan *plan);
+
+/* Where the body of a layer ends after n_rows rows; never less than min(n_rows, sink). */
+KVT_API int64_t kvt_plan_body_end(const struct kvt_plan *plan, int layer, int64_t n_rows);
+
+enum kvt_region { KVT_REGION_SINK, KVT_REGION_BODY, KVT_REGION_TAIL, KVT_REGION_COUNT };
+
+/* Allocated bytes and rows. Bytes are those of whole pages: what is allocated, not what is filled. */
+struct kvt_usage {
+    uint64_t bytes[KVT_SIDE_COUNT][KVT_REGION_COUNT];
+    uint64_t total_bytes;
+    int64_t rows[KVT_REGION_COUNT]; /* of one layer: of layer 0 where the usage is of all layers */
+};
+
+/* The usage of one sequence of n_rows rows between steps, exactly what a pool allocates for it if nothing is shared.
+ * layer -1: all layers. */
+KVT_API struct kvt_usage kvt_plan_usage(const struct kvt_plan *plan, int layer, int64_t n_rows);
+/* kvt_plan_usage(plan, -1, n_rows).total_bytes */
+KVT_API uint64_t kvt_plan_bytes(const struct kvt_plan *plan, int64_t n_rows);
+
+/* ---- pool and sequences ----------------------------------------------------------------------------------------------- */
+
+struct kvt_pool_options {
+    size_t struct_size;
+    const char *backend;                   /* NULL: "cpu" */
+    const char *level;                     /* NULL: "auto" */
+    uint64_t byte_limit;                   /* of all pages; 0: none */
+    const struct kvt_allocator *allocator; /* NULL: the C library */
+    const struct kvt_parallel *parallel;   /* NULL: the calling thread. Used by steps */
+};
+
+/* Pages of one plan on one backend. Must outlive its sequences and steps. */
+struct kvt_pool;
+
+KVT_API KVT_MUST_CHECK enum kvt_status kvt_pool_create(struct kvt_pool **out, const struct kvt_plan *plan,
+                                                       const struct kvt_pool_options *options, struct kvt_error *err);
+KVT_API void kvt_pool_destroy(struct kvt_pool *pool);
+/* Bytes of the pages that are allocated now, a page shared by several sequences counted once; and the most so far. */
+KVT_API uint64_t kvt_pool_bytes(const struct kvt_pool *pool);
+KVT_API uint64_t kvt_pool_peak_bytes(const struct kvt_pool *pool);
+
+/* One timeline of rows. */
+struct kvt_seq;
+
+/* An empty sequence that can hold max_rows rows. Its table (16 bytes a layer and 128 rows) is taken here. */
+KVT_API KVT_MUST_CHECK enum kvt_status kvt_seq_create(struct kvt_seq **out, struct kvt_pool *pool, int64_t max_rows,
+                                                      struct kvt_error *err);
+KVT_API void kvt_seq_destroy(struct kvt_seq *seq);
+KVT_API int64_t kvt_seq_n_rows(const struct kvt_seq *seq);
+KVT_API struct kvt_usage kvt_seq_usage(const struct kvt_seq *seq, int layer);
+
+/* Cuts the sequence to its first n_rows rows. Exact where the result's rows are all as they were when n_rows were first
+ * reached; where rows of the body become tail again they are decoded back to 16 bits and *out_exact is false.
+ * out_exact may be NULL. RANGE if n_rows is negative or more than there are. */
+KVT_API KVT_MUST_CHECK enum kvt_status kvt_seq_trim(struct kvt_seq *seq, int64_t n_rows, bool *out_exact,
+                                                    struct kvt_error *err);
+/* Gives all pages back. */
+KVT_API void kvt_seq_clear(struct kvt_seq *seq);
+
+/* Decodes rows [first, first + n) of one layer, side and KV head as they are stored now: row i at rows + i * stride. */
+KVT_API KVT_MUST_CHECK enum kvt_status kvt_seq_read(const struct kvt_seq *seq, int layer, enum kvt_side side, int head,
+                                                    int64_t first, int64_t n, float *rows, ptrdiff_t stride,
+                                                    struct kvt_error *err);
+
+/* ---- steps ------------------------------------------------------------------------------------------------------------ */
+
+enum kvt_type { KVT_TYPE_F32, KVT_TYPE_F16, KVT_TYPE_BF16 };
+
+/* A matrix of rows per head, in the caller's memory: element c of row r of head h is
+ * data[r * row_stride + h * head_stride + c], strides in elements. */
+struct kvt_rows {
+    const void *data;
+    enum kvt_type type;
+    ptrdiff_t row_stride;
+    ptrdiff_t head_stride;
+};
+
+/* Appends rows to a batch of sequences, layer by layer. Made once for at most max_seqs sequences and max_rows rows a step
+ * (of all sequences together), reused for every step, so that a token's path allocates nothing but pages. */
+struct kvt_step;
+
+KVT_API KVT_MUST_CHECK enum kvt_status kvt_step_create(struct kvt_step **out, struct kvt_pool *pool, int max_seqs,
+                                                       int max_rows, struct kvt_error *err);
+KVT_API void kvt_step_destroy(struct kvt_step *step);
+
+/* Begins to append n_rows[i] >= 1 rows to seqs[i], distinct sequences of the step's pool. Takes all pages that the step
+ * needs: NOMEM or LIMIT leave everything as it was. */
+KVT_API KVT_MUST_CHECK enum kvt_status kvt_step_begin(struct kvt_step *step, struct kvt_seq *const *seqs,
+                                                      const int *n_rows, int n_seqs, struct kvt_error *err);
+
+/* Gives one layer its new rows: of all sequences, one after another. `q` are the query rows of the same positions, for
+ * codecs that use them, or NULL; n_q_heads is their number of heads. RANGE names layer, side, head and position of a number
+ * that is NaN, infinite or too large; the step can then only be abandoned. Each layer exactly once. */
+KVT_API KVT_MUST_CHECK enum kvt_status kvt_step_append(struct kvt_step *step, int layer, const struct kvt_rows *k,
+                                                       const struct kvt_rows *v, const struct kvt_rows *q,
+                                                       int n_q_heads, struct kvt_error *err);
+
+/* Ends the step: the rows are part of their sequences, 16-bit rows that no later query sees are given back. STATE if a
+ * layer has no rows yet. */
+KVT_API KVT_MUST_CHECK enum kvt_status kvt_step_end(struct kvt_step *step, struct kvt_error *err);
+
+/* Forgets the step: its sequences are as they were before begin. Harmless if no step is begun. */
+KVT_API void kvt_step_abandon(struct kvt_step *step);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What a caller may bring along: memory, threads, an instruction-set level. Everything has a default; the library has no
+ * globals, prints nothing and starts no thread but inside a `struct kvt_parallel` that its caller passed in.
+ */
+#ifndef KVTILE_RUNTIME_H
+#define KVTILE_RUNTIME_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "kvtile/status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Memory. `take` returns `bytes` bytes aligned to `align` (a power of two) or NULL; `give` gets the size back.
+ * Both may be called from any thread that uses an object made with this allocator. The struct is copied where it is passed. */
+struct kvt_allocator {
+    void *(*take)(void *ctx, size_t bytes, size_t align);
+    void (*give)(void *ctx, void *ptr, size_t bytes);
+    void *ctx;
+};
+
+/* Threads. `run` calls job(arg, i, thread) once for each i in [0, n_jobs), on at most n_threads threads, thread in
+ * [0, n_threads), and returns when all are done. Jobs of one call are independent. Results never depend on n_threads.
+ * NULL wherever one is expected means: the calling thread alone. */
+struct kvt_parallel {
+    int n_threads;
+    void (*run)(void *ctx, int n_jobs, void (*job)(void *arg, int i, int thread), void *arg);
+    void *ctx;
+};
+
+/* A parallel-for over OpenMP with n_threads threads (at least 1). Without OpenMP in the build it has one thread. */
+KVT_API struct kvt_parallel kvt_parallel_default(int n_threads);
+
+/* Instruction-set levels, worst to best: a level is a bundle of features that real processors ship together.
+ * avx2: AVX2, FMA, F16C, BMI2. avx512: F, BW, DQ, VL, VBMI, VNNI. neon: AArch64 Advanced SIMD. */
+#define KVT_LEVEL_MAP(X)                                                                                               \
+    X(REF, "ref")                                                                                                      \
+    X(NEON, "neon")                                                                                                    \
+    X(AVX2, "avx2")                                                                                                    \
+    X(AVX512, "avx512")
+
+enum kvt_level {
+#define X(id, name) KVT_LEVEL_##id,
+    KVT_LEVEL_MAP(X)
+#undef X
+        KVT_LEVEL_COUNT
+};
+
+/* The best level that this processor and its operating system support. Thread-safe. */
+KVT_API enum kvt_level kvt_level_best(void);
+/* Whether a level can run here. KVT_LEVEL_REF always can. */
+KVT_API bool kvt_level_runs(enum kvt_level level);
+/* "ref", "neon", ... Static storage. */
+KVT_API const char *kvt_level_name(enum kvt_level level);
+/* Reads a level's name, or "auto" for the best. ARG for an unknown name, UNSUPPORTED for one that cannot run here. */
+KVT_API KVT_MUST_CHECK enum kvt_status kvt_level_parse(enum kvt_level *out, const char *name, struct kvt_error *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

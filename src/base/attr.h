@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Small helpers that everything may use. */
+#ifndef BASE_ATTR_H
+#define BASE_ATTR_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define KVT_ARRAY_LEN(a) (sizeof(a) / sizeof((a)[0]))
+#define KVT_MIN(a, b)    ((a) < (b) ? (a) : (b))
+#define KVT_MAX(a, b)    ((a) > (b) ? (a) : (b))
+
+/* n rounded up to a multiple of `step` (step > 0, no overflow by contract). */
+static inline int64_t kvt_round_up(int64_t n, int64_t step) { return (n + step - 1) / step * step; }
+static inline int64_t kvt_div_up(int64_t n, int64_t step) { return (n + step - 1) / step; }
+
+/* Size arithmetic for numbers from outside: false on overflow, *out untouched. */
+static inline bool kvt_mul_ok(size_t a, size_t b, size_t *out) {
+    size_t r;
+    if (__builtin_mul_overflow(a, b, &r)) return false;
+    *out = r;
+    return true;
+}
+static inline bool kvt_add_ok(size_t a, size_t b, size_t *out) {
+    size_t r;
+    if (__builtin_add_overflow(a, b, &r)) return false;
+    *out = r;
+    return true;
+}
+
+#endif

@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Conversions between f32 and f16, bf16: scalar, exact, round to nearest even. */
+#ifndef BASE_HALF_H
+#define BASE_HALF_H
+
+#include <stdint.h>
+#include <string.h>
+
+static inline uint32_t kvt_f32_bits(float x) {
+    uint32_t u;
+    memcpy(&u, &x, 4);
+    return u;
+}
+
+static inline float kvt_f32_from_bits(uint32_t u) {
+    float x;
+    memcpy(&x, &u, 4);
+    return x;
+}
+
+/* Values too large become infinite; a NaN stays one (quiet). Subnormals are kept. */
+static inline uint16_t kvt_f16_from_f32(float x) {
+    const uint32_t u = kvt_f32_bits(x), sign = u >> 16 & 0x8000u;
+    uint32_t a = u & 0x7FFFFFFFu;
+    if (a > 0x7F800000u) return (uint16_t)(sign | 0x7E00u | (a >> 13 & 0x3FFu));
+    if (a >= 0x477FF000u) return (uint16_t)(sign | 0x7C00u); /* 65520 and more */
+    if (a < 0x38800000u) {                                   /* below 2^-14: the unit is 2^-24 */
+        const float scaled = kvt_f32_from_bits(a) + 0.5f;    /* 0.5 has an ulp of 2^-24: the addition rounds to even */
+        return (uint16_t)(sign | (kvt_f32_bits(scaled) - 0x3F000000u));
+    }
+    a += 0xFFFu + (a >> 13 & 1u);
+    return (uint16_t)(sign | (a - 0x38000000u) >> 13);
+}
+
+static inline float kvt_f32_from_f16(uint16_t h) {
+    const uint32_t sign = (uint32_t)(h & 0x8000u) << 16, e = h >> 10 & 31u, m = h & 0x3FFu;
+    if (e == 31) return kvt_f32_from_bits(sign | 0x7F800000u | m << 13 | (m ? 0x400000u : 0));
+    if (e == 0) {
+        const float x = (float)m * 0x1p-24f;
+        return kvt_f32_from_bits(sign | kvt_f32_bits(x));
+    }
+    return kvt_f32_from_bits(sign | (e + 112u) << 23 | m << 13);
+}
+
+static inline uint16_t kvt_bf16_from_f32(float x) {
+    const uint32_t u = kvt_f32_bits(x);
+    if ((u & 0x7FFFFFFFu) > 0x7F800000u) return (uint16_t)(u >> 16 | 0x40u);
+    return (uint16_t)((u + 0x7FFFu + (u >> 16 & 1u)) >> 16);
+}
+
+static inline float kvt_f32_from_bf16(uint16_t h) { return kvt_f32_from_bits((uint32_t)h << 16); }
+
+#endif

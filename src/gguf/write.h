@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Writing GGUF version 3: for tests, which make tiny models from a seed.
+ */
+#ifndef GGUF_WRITE_H
+#define GGUF_WRITE_H
+
+#include "base/buf.h"
+#include "gguf/gguf.h"
+
+/* Collects metadata and tensors, then lays the file out in a buffer. The first failure (memory) is kept and returned by
+ * finish, so the adds need no checks. */
+struct kvt_gguf_writer;
+
+KVT_MUST_CHECK enum kvt_status kvt_gguf_writer_create(struct kvt_gguf_writer **out,
+                                                      const struct kvt_allocator *allocator);
+void kvt_gguf_writer_destroy(struct kvt_gguf_writer *w);
+
+void kvt_gguf_add_u32(struct kvt_gguf_writer *w, const char *key, uint32_t value);
+void kvt_gguf_add_f32(struct kvt_gguf_writer *w, const char *key, float value);
+void kvt_gguf_add_bool(struct kvt_gguf_writer *w, const char *key, bool value);
+void kvt_gguf_add_text(struct kvt_gguf_writer *w, const char *key, const char *value);
+void kvt_gguf_add_texts(struct kvt_gguf_writer *w, const char *key, const char *const *values, size_t n);
+void kvt_gguf_add_i32s(struct kvt_gguf_writer *w, const char *key, const int32_t *values, size_t n);
+void kvt_gguf_add_f32s(struct kvt_gguf_writer *w, const char *key, const float *values, size_t n);
+/* data is copied; bytes must be what type and dims need. */
+void kvt_gguf_add_tensor(struct kvt_gguf_writer *w, const char *name, uint32_t type, int n_dims, const int64_t *dims,
+                         const void *data, size_t bytes);
+
+/* The whole file, appended to buf. */
+KVT_MUST_CHECK enum kvt_status kvt_gguf_writer_finish(struct kvt_gguf_writer *w, struct kvt_buf *buf);
+
+#endif

@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Door of model: a model is the loaded weights, shared and immutable; a session is one timeline with its cache and logits.
+ */
+#ifndef MODEL_MODEL_H
+#define MODEL_MODEL_H
+
+#include "base/progress.h"
+#include "kvtile/kvtile.h"
+#include "text/text.h"
+
+/* ---- model ------------------------------------------------------------------------------------------------------------ */
+
+struct kvt_model;
+
+struct kvt_model_options {
+    const struct kvt_allocator *allocator; /* NULL: the C library */
+    const struct kvt_progress *progress;   /* NULL: silent */
+};
+
+/* Maps a GGUF file and binds its tensors. UNSUPPORTED names an unknown architecture, weight type or tokenizer and lists the
+ * known ones. options may be NULL. */
+KVT_MUST_CHECK enum kvt_status kvt_model_load(struct kvt_model **out, const char *path,
+                                              const struct kvt_model_options *options, struct kvt_error *err);
+void kvt_model_destroy(struct kvt_model *model);
+
+/* What a user wants to know. Strings live as long as the model. */
+struct kvt_model_info {
+    const char *name;  /* general.name, or the architecture */
+    const char *arch;  /* "llama" */
+    const char *types; /* "Q8_0" : the weight types by number of tensors, most first, comma between */
+    uint64_t file_bytes;
+    uint64_t n_params;
+    int n_layers, width, n_q_heads, n_kv_heads, k_size, v_size, n_vocab, n_ctx_train;
+    const char *chat_template; /* NULL: none. NUL-terminated copy */
+};
+struct kvt_model_info kvt_model_info(const struct kvt_model *model);
+const struct kvt_text *kvt_model_text(const struct kvt_model *model);
+/* The cache's shape; borrowed from the model. */
+struct kvt_shape kvt_model_shape(const struct kvt_model *model);
+const char *kvt_arch_names(void); /* "llama, qwen2, qwen3" */
+
+/* ---- session ---------------------------------------------------------------------------------------------------------- */
+
+struct kvt_session_options {
+    const char *kv; /* NULL: "f16" */
+    int sink, tail; /* rows in 16 bits */
+    int n_ctx;      /* rows at most; 0: the model's training context */
+    int n_batch; /* tokens of one forward pass at most; 0: 512. A longer eval is cut. Results do not depend on it but by rounding */
+    const char *level;                   /* NULL: "auto" */
+    const struct kvt_parallel *parallel; /* copied; NULL: the calling thread */
+    const struct kvt_allocator *allocator;
+    uint64_t cache_byte_limit; /* 0: none */
+};
+
+/* A session belongs to one thread at a time; the model may serve many sessions at once. */
+struct kvt_session;
+
+/* RANGE for an n_ctx past the model's training context. All memory but cache pages is taken here. */
+KVT_MUST_CHECK enum kvt_status kvt_session_create(struct kvt_session **out, const struct kvt_model *model,
+                                                  const struct kvt_session_options *options, struct kvt_error *err);
+void kvt_session_destroy(struct kvt_session *session);
+
+/* Feeds n >= 1 tokens after those that are there. Afterwards kvt_session_logits gives the logits after any of the tokens of
+ * this call's last `keep` ones (keep in [1, n], at most the session's n_keep_max = n_ctx). LIMIT if the context would overflow: nothing is
+ * fed. progress is reported per batch ("prompt"); cancelled between batches: CANCELLED, the batches done stay. */
+KVT_MUST_CHECK enum kvt_status kvt_session_eval(struct kvt_session *session, const int32_t *ids, int n, int keep,
+                                                const struct kvt_progress *progress, struct kvt_error *err);
+
+/* Logits after kept tokens [first, first + n), counted from the first kept one: dst[i * n_vocab + v]. */
+KVT_MUST_CHECK enum kvt_status kvt_session_logits(struct kvt_session *session, int first, int n, float *dst,
+                                                  struct kvt_error *err);
+
+int kvt_session_n_rows(const struct kvt_session *session);
+int kvt_session_n_ctx(const struct kvt_session *session);
+/* Cuts the timeline to its first n tokens. */
+KVT_MUST_CHECK enum kvt_status kvt_session_trim(struct kvt_session *session, int n, struct kvt_error *err);
+void kvt_session_clear(struct kvt_session *session);
+
+const struct kvt_plan *kvt_session_plan(const struct kvt_session *session);
+struct kvt_usage kvt_session_usage(const struct kvt_session *session); /* all layers */
+uint64_t kvt_session_peak_cache_bytes(const struct kvt_session *session);
+
+/* ---- sampling --------------------------------------------------------------------------------------------------------- */
+
+struct kvt_sample_options {
+    float temp;  /* 0: greedy */
+    int top_k;   /* 0: off */
+    float top_p; /* 1: off */
+    float min_p; /* 0: off */
+    uint64_t seed;
+};
+
+struct kvt_sampler;
+/* ARG for a number out of its range. */
+KVT_MUST_CHECK enum kvt_status kvt_sampler_create(struct kvt_sampler **out, const struct kvt_sample_options *options,
+                                                  int n_vocab, const struct kvt_allocator *allocator,
+                                                  struct kvt_error *err);
+void kvt_sampler_destroy(struct kvt_sampler *sampler);
+/* Picks a token; greedy takes the first of equal logits. The same options and logits give the same tokens. */
+int kvt_sampler_pick(struct kvt_sampler *sampler, const float *logits);
+
+#endif

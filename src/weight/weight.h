@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Door of weight: GGUF block types as matrices, and the products with them.
+ *
+ * Activations stay in f32; a weight is dequantized exactly as the type defines it (equal to the bit at every level to the
+ * scalar reference, which equals the `gguf` Python package). Products are sums of f32 products in a fixed order that
+ * depends on the shapes alone: the same bits for any number of threads.
+ */
+#ifndef WEIGHT_WEIGHT_H
+#define WEIGHT_WEIGHT_H
+
+#include "base/arena.h"
+#include "base/parallel.h"
+#include "gguf/gguf.h"
+
+/* One block type: the row of the list in list.h. */
+struct kvt_weight_type;
+
+/* NULL if the type cannot be computed with; kvt_weight_type_names() lists those that can ("F32, F16, ..."). */
+const struct kvt_weight_type *kvt_weight_type_find(uint32_t gguf_type);
+size_t kvt_weight_type_count(void);
+const struct kvt_weight_type *kvt_weight_type_at(size_t i);
+const char *kvt_weight_type_name(const struct kvt_weight_type *type);
+const char *kvt_weight_type_names(void);
+
+/* A matrix of n_out rows of n_in elements, in the mapped file. */
+struct kvt_weight {
+    const struct kvt_weight_type *type;
+    const unsigned char *data;
+    int64_t n_in, n_out;
+    size_t row_bytes;
+};
+
+/* A 1- or 2-dimensional tensor as a matrix (1: one row). UNSUPPORTED names the tensor, its type and the known types. */
+KVT_MUST_CHECK enum kvt_status kvt_weight_bind(struct kvt_weight *out, const struct kvt_gguf_tensor *tensor,
+                                               struct kvt_error *err);
+
+/* Row `row` as floats. */
+void kvt_weight_row(const struct kvt_weight *w, int64_t row, float *dst, enum kvt_level level);
+
+/* dst[t * ld_dst + o] = sum over i of x[t * ld_x + i] * w[o][i], for n tokens. Few tokens: fused row kernels, which read the
+ * packed blocks; many: panels of dequantized rows through OpenBLAS, or a plain kernel where it is absent. `scratch` must
+ * have kvt_weight_scratch_bytes free; nothing else is allocated. dst and x do not overlap. */
+void kvt_weight_product(float *dst, ptrdiff_t ld_dst, const struct kvt_weight *w, const float *x, ptrdiff_t ld_x, int n,
+                        enum kvt_level level, const struct kvt_parallel *parallel, struct kvt_arena *scratch);
+size_t kvt_weight_scratch_bytes(int64_t n_in_max, int n_max, const struct kvt_parallel *parallel);
+
+/* "OpenBLAS 0.3.21 ..." or "none". */
+const char *kvt_weight_blas_name(void);
+
+#endif

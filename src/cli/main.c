@@ -1,9 +1,95 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ * The program: the table of commands, and what becomes of their failures. */
+#include <limits.h>
 #include <stdio.h>
+#include <string.h>
 
-#include "kvtile/kvtile.h"
+#include "base/check.h"
+#include "cli/command.h"
+#include "cli/help.h"
+#include "cli/term.h"
 
-int main(void) {
-    printf("kvtile %s\n", kvt_version());
-    return 0;
+enum { EXIT_USAGE = 2, EXIT_INTERRUPTED = 130, HELP_MAX = 1 << 18 };
+
+static const struct kvt_command *const commands[] = {
+    &kvt_command_version,
+    &kvt_command_help,
+};
+
+const struct kvt_command *kvt_command_at(size_t i) { return i < KVT_ARRAY_LEN(commands) ? commands[i] : NULL; }
+
+enum kvt_status kvt_command_find(const struct kvt_command **out, const char *name, struct kvt_error *err) {
+    const struct kvt_command *nearest = NULL;
+    int least = INT_MAX;
+    for (size_t i = 0; i < KVT_ARRAY_LEN(commands); i++) {
+        const int distance = kvt_word_distance(name, commands[i]->name);
+        if (distance == 0) {
+            *out = commands[i];
+            return KVT_OK;
+        }
+        if (distance < least) {
+            least = distance;
+            nearest = commands[i];
+        }
+    }
+    if (nearest && kvt_word_is_near(name, least))
+        return kvt_fail(err, KVT_ERR_ARG, "there is no command '%s'; did you mean '%s'? ('kvtile --help' lists them)",
+                        name, nearest->name);
+    return kvt_fail(err, KVT_ERR_ARG, "there is no command '%s'; 'kvtile --help' lists those there are", name);
+}
+
+/* Prints one of the help texts. */
+static enum kvt_status print_help(const struct kvt_command *command, struct kvt_error *err) {
+    struct kvt_buf text;
+    kvt_buf_init(&text, NULL, HELP_MAX);
+    enum kvt_status status = command ? kvt_help_command(&text, command) : kvt_help_program(&text);
+    if (status != KVT_OK)
+        kvt_fail(err, status, "no memory for the help");
+    else
+        status = kvt_term_write(text.data, text.len, err);
+    kvt_buf_finish(&text);
+    return status;
+}
+
+static enum kvt_status run_command(const struct kvt_command *command, int argc, char *const *argv,
+                                   struct kvt_error *err) {
+    void *settings = kvt_take(&kvt_allocator_libc, command->settings_bytes, 1);
+    if (!settings) return kvt_fail(err, KVT_ERR_NOMEM, "no memory for the settings of %s", command->name);
+    memcpy(settings, command->defaults, command->settings_bytes);
+    bool wants_help = false;
+    enum kvt_status status = kvt_opt_parse(command, settings, argc, argv, &wants_help, err);
+    if (status == KVT_OK) status = wants_help ? print_help(command, err) : command->run(settings, err);
+    kvt_give(&kvt_allocator_libc, settings, command->settings_bytes, 1);
+    return status;
+}
+
+static enum kvt_status run_program(int argc, char *const *argv, struct kvt_error *err) {
+    const char *word = argv[1];
+    if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0) return print_help(NULL, err);
+    if (strcmp(word, "--version") == 0) word = "version";
+    const struct kvt_command *command = NULL;
+    KVT_TRY(kvt_command_find(&command, word, err));
+    return run_command(command, argc - 2, argv + 2, err);
+}
+
+static int print_usage(void) {
+    struct kvt_buf text;
+    kvt_buf_init(&text, NULL, HELP_MAX);
+    if (kvt_help_usage(&text) == KVT_OK) fputs(kvt_buf_text(&text), stderr);
+    kvt_buf_finish(&text);
+    return EXIT_USAGE;
+}
+
+int main(int argc, char **argv) {
+    if (argc < 2) return print_usage();
+    kvt_term_catch_signals();
+    struct kvt_error err = {.code = KVT_OK};
+    switch (run_program(argc, argv, &err)) {
+    case KVT_OK: return 0;
+    case KVT_ERR_CANCELLED: return EXIT_INTERRUPTED;
+    case KVT_ERR_ARG: kvt_term_error(err.text); return EXIT_USAGE;
+    default:
+        if (err.text[0]) kvt_term_error(err.text);
+        return 1;
+    }
 }

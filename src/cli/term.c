@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The terminal and the process around the commands. */
+#define _GNU_SOURCE /* sched_getaffinity */
+#include "cli/term.h"
+
+#include <errno.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "base/attr.h"
+#include "base/check.h"
+#include "base/clock.h"
+
+/* ---- output ----------------------------------------------------------------------------------------------------------- */
+
+enum kvt_status kvt_term_write(const char *data, size_t len, struct kvt_error *err) {
+    if (fwrite(data, 1, len, stdout) == len && fflush(stdout) == 0) return KVT_OK;
+    if (errno == EPIPE) return kvt_fail(err, KVT_ERR_IO, "%s", "");
+    return kvt_fail(err, KVT_ERR_IO, "cannot write to standard output: %s", strerror(errno));
+}
+
+bool kvt_term_stdout_is_tty(void) { return isatty(STDOUT_FILENO) == 1; }
+bool kvt_term_stderr_is_tty(void) { return isatty(STDERR_FILENO) == 1; }
+
+void kvt_term_error(const char *sentence) {
+    char line[sizeof((struct kvt_error *)0)->text + 16];
+    snprintf(line, sizeof line, "kvtile: %s", sentence);
+    for (char *p = line; *p; p++)
+        if ((unsigned char)*p < ' ' || *p == 127) *p = '?';
+    fprintf(stderr, "%s\n", line);
+}
+
+const char *kvt_term_bytes(char text[KVT_TERM_BYTES_MAX], uint64_t bytes) {
+    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+    double x = (double)bytes;
+    size_t unit = 0;
+    for (; x >= 999.5 && unit + 1 < KVT_ARRAY_LEN(units); unit++) x /= 1024;
+    const int digits = unit == 0 ? 0 : x < 9.995 ? 2 : x < 99.95 ? 1 : 0;
+    snprintf(text, KVT_TERM_BYTES_MAX, "%.*f %s", digits, x, units[unit]);
+    return text;
+}
+
+/* ---- progress and Ctrl-C ---------------------------------------------------------------------------------------------- */
+
+static volatile sig_atomic_t interrupted;
+
+static void on_interrupt(int signal_number) {
+    (void)signal_number;
+    interrupted = 1;
+}
+
+void kvt_term_catch_signals(void) {
+    struct sigaction old, action = {.sa_handler = on_interrupt, .sa_flags = (int)SA_RESETHAND};
+    sigemptyset(&action.sa_mask);
+    if (sigaction(SIGINT, NULL, &old) == 0 && old.sa_handler != SIG_IGN) sigaction(SIGINT, &action, NULL);
+    signal(SIGPIPE, SIG_IGN);
+}
+
+bool kvt_term_interrupted(void) { return interrupted != 0; }
+
+static bool report(void *ctx, const char *what, uint64_t done, uint64_t total) {
+    enum { WIDTH = 40 };
+    struct kvt_term_progress *p = ctx;
+    const double now = kvt_clock_seconds();
+    if (p->draws && total > 0 && now - p->last >= 0.1) {
+        static const char full[WIDTH + 1] = "########################################";
+        const double share = KVT_MIN((double)done / (double)total, 1.0);
+        const int n = (int)(share * WIDTH);
+        fprintf(stderr, "\r%-8.20s [%.*s%*s] %3.0f %%", what, n, full, WIDTH - n, "", 100 * share);
+        fflush(stderr);
+        p->last = now;
+        p->drawn = true;
+    }
+    return !kvt_term_interrupted();
+}
+
+void kvt_term_progress_init(struct kvt_term_progress *p, bool quiet) {
+    *p = (struct kvt_term_progress){.draws = !quiet && kvt_term_stderr_is_tty(), .last = kvt_clock_seconds()};
+    p->progress = (struct kvt_progress){report, p};
+}
+
+void kvt_term_progress_erase(struct kvt_term_progress *p) {
+    if (p->drawn) fputs("\r\033[K", stderr);
+    p->drawn = false;
+}
+
+/* ---- the process ------------------------------------------------------------------------------------------------------ */
+
+/* The whole processors of the control group's quota (version 2, its own mount as in a container); 0: no quota. */
+static int quota_processors(void) {
+    FILE *f = fopen("/sys/fs/cgroup/cpu.max", "re");
+    if (!f) return 0;
+    long quota, period;
+    const bool ok = fscanf(f, "%ld %ld", &quota, &period) == 2 && quota > 0 && period > 0; /* "max" is no number */
+    fclose(f);
+    return ok ? (int)KVT_MAX(quota / period, 1) : 0;
+}
+
+int kvt_term_n_processors(void) {
+    cpu_set_t set;
+    long n = sysconf(_SC_NPROCESSORS_ONLN);
+    if (sched_getaffinity(0, sizeof set, &set) == 0) n = CPU_COUNT(&set);
+    const int quota = quota_processors();
+    if (quota > 0 && quota < n) n = quota;
+    return (int)KVT_MAX(n, 1);
+}
+
+struct kvt_parallel kvt_term_parallel(int64_t n) {
+    return kvt_parallel_default(n > 0 ? (int)n : kvt_term_n_processors());
+}
+
+uint64_t kvt_term_peak_bytes(void) {
+    struct rusage usage;
+    return getrusage(RUSAGE_SELF, &usage) == 0 ? (uint64_t)usage.ru_maxrss * 1024 : 0; /* Linux counts in KiB */
+}

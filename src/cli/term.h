@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The terminal and the process: output that may fail, one-line errors, a progress bar, Ctrl-C, threads, peak memory. */
+#ifndef CLI_TERM_H
+#define CLI_TERM_H
+
+#include "base/progress.h"
+#include "kvtile/kvtile.h"
+
+/* Writes to standard output and flushes it. A pipe that its reader closed fails with an empty sentence: nothing is to be
+ * said about it. */
+KVT_MUST_CHECK enum kvt_status kvt_term_write(const char *data, size_t len, struct kvt_error *err);
+bool kvt_term_stdout_is_tty(void);
+bool kvt_term_stderr_is_tty(void);
+
+/* "kvtile: sentence" on standard error, on one line whatever the sentence holds. */
+void kvt_term_error(const char *sentence);
+
+/* A progress bar on standard error that also ends the work when Ctrl-C was pressed. Draws nothing where standard error is no
+ * terminal or `quiet`. */
+struct kvt_term_progress {
+    struct kvt_progress progress; /* to pass down */
+    bool draws, drawn;
+    double last;
+};
+void kvt_term_progress_init(struct kvt_term_progress *p, bool quiet); /* p must stay where it is */
+void kvt_term_progress_erase(struct kvt_term_progress *p);
+
+/* Ctrl-C sets a flag from here on; a second one ends the process at once. Broken pipes become write errors. */
+void kvt_term_catch_signals(void);
+bool kvt_term_interrupted(void);
+
+/* The processors that this process may use: its affinity mask and its control group's quota. At least 1. */
+int kvt_term_n_processors(void);
+/* Threads for -t: n, or where n is 0 as many as kvt_term_n_processors says. */
+struct kvt_parallel kvt_term_parallel(int64_t n);
+
+/* The most memory that the process has had resident. */
+uint64_t kvt_term_peak_bytes(void);
+
+/* "812 B", "64.0 KiB", "1.25 GiB": three digits, into text, which is returned. */
+enum { KVT_TERM_BYTES_MAX = 16 };
+const char *kvt_term_bytes(char text[KVT_TERM_BYTES_MAX], uint64_t bytes);
+
+#endif

@@ -33,14 +33,14 @@ enum kvt_status kvt_gguf_read_bytes(struct kvt_gguf_cursor *c, uint64_t n, const
 }
 
 enum kvt_status kvt_gguf_read_u32(struct kvt_gguf_cursor *c, uint32_t *out) {
-    const unsigned char *p;
+    const unsigned char *p = NULL;
     KVT_TRY(kvt_gguf_read_bytes(c, 4, &p));
     *out = (uint32_t)kvt_gguf_le(p, 4);
     return KVT_OK;
 }
 
 enum kvt_status kvt_gguf_read_u64(struct kvt_gguf_cursor *c, uint64_t *out) {
-    const unsigned char *p;
+    const unsigned char *p = NULL;
     KVT_TRY(kvt_gguf_read_bytes(c, 8, &p));
     *out = kvt_gguf_le(p, 8);
     return KVT_OK;
@@ -48,7 +48,7 @@ enum kvt_status kvt_gguf_read_u64(struct kvt_gguf_cursor *c, uint64_t *out) {
 
 enum kvt_status kvt_gguf_read_slice(struct kvt_gguf_cursor *c, struct kvt_slice *out) {
     uint64_t len;
-    const unsigned char *p;
+    const unsigned char *p = NULL;
     KVT_TRY(kvt_gguf_read_u64(c, &len));
     KVT_TRY(kvt_gguf_read_bytes(c, len, &p));
     *out = (struct kvt_slice){(const char *)p, (size_t)len};

@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Products: few tokens give the bits of the contract at every level, many are near the exact sum, and the number of
+ * threads changes nothing. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include <math.h>
+
+#include "base/arena.h"
+#include "support/guard.h"
+#include "support/weight_data.h"
+#include "weight/weight.h"
+
+/* A matrix, tokens and results, each between pages that cannot be touched. */
+struct scene {
+    struct kvt_weight w;
+    struct guard packed, tokens, results;
+    float *x, *dst;
+    float *decoded;
+    int n;
+    ptrdiff_t ld_x, ld_dst;
+};
+
+/* place 0: buffers end at a guard page; 1: they start at one; 2: an odd byte further (the packed rows), which the file
+ * format allows. */
+static void scene_init(struct scene *s, const struct kvt_weight_type *type, int64_t n_in, int64_t n_out, int n,
+                       int place) {
+    const struct weight_layout *layout = weight_layout_find(kvt_weight_type_name(type));
+    assert_non_null(layout);
+    const int n_blocks = (int)(n_in / layout->block_len * n_out);
+    const size_t bytes = (size_t)n_blocks * (size_t)layout->block_bytes;
+    s->n = n;
+    s->ld_x = n_in + (place == 2);
+    s->ld_dst = n_out + (place == 2);
+    const size_t x_bytes = (size_t)(s->ld_x * (n - 1) + n_in) * sizeof(float);
+    const size_t dst_bytes = (size_t)(s->ld_dst * (n - 1) + n_out) * sizeof(float);
+    assert_true(guard_init(&s->packed, bytes + 1) && guard_init(&s->tokens, x_bytes) &&
+                guard_init(&s->results, dst_bytes));
+    unsigned char *data = place == 0 ? guard_last(&s->packed, bytes) : guard_first(&s->packed) + (place == 2);
+    s->x = (float *)(void *)(place == 0 ? guard_last(&s->tokens, x_bytes) : guard_first(&s->tokens));
+    s->dst = (float *)(void *)(place == 0 ? guard_last(&s->results, dst_bytes) : guard_first(&s->results));
+    weight_data_fill(data, layout, n_blocks, (uint64_t)(n_in * 31 + n_out));
+    s->w =
+        (struct kvt_weight){type, data, n_in, n_out, (size_t)(n_in / layout->block_len) * (size_t)layout->block_bytes};
+    struct kvt_rng rng = {(uint64_t)n};
+    for (int t = 0; t < n; t++)
+        for (int64_t i = 0; i < n_in; i++) s->x[t * s->ld_x + i] = kvt_rng_normal(&rng);
+    s->decoded = malloc((size_t)(n_in * n_out) * sizeof(float));
+    assert_non_null(s->decoded);
+    for (int64_t o = 0; o < n_out; o++) kvt_weight_row(&s->w, o, s->decoded + o * n_in, KVT_LEVEL_REF);
+}
+
+static void scene_finish(struct scene *s) {
+    guard_finish(&s->packed);
+    guard_finish(&s->tokens);
+    guard_finish(&s->results);
+    free(s->decoded);
+}
+
+static void run(struct scene *s, enum kvt_level level, int n_threads) {
+    for (int t = 0; t < s->n; t++) memset(s->dst + t * s->ld_dst, 0xAA, (size_t)s->w.n_out * sizeof(float));
+    const struct kvt_parallel parallel = kvt_parallel_default(n_threads);
+    const size_t bytes = kvt_weight_scratch_bytes(s->w.n_in, s->n, &parallel);
+    struct kvt_arena scratch = {0};
+    assert_true(bytes == 0 || kvt_arena_init(&scratch, NULL, bytes));
+    kvt_weight_product(s->dst, s->ld_dst, &s->w, s->x, s->ld_x, s->n, level, &parallel, &scratch);
+    assert_int_equal(scratch.used, 0);
+    kvt_arena_finish(&scratch);
+}
+
+/* The contract of src/weight/type.h in its own words. */
+static float contract(const float *w, const float *x, int64_t n_in) {
+    float lane[32] = {0};
+    for (int64_t i = 0; i < n_in + (32 - n_in % 32) % 32; i++)
+        lane[i % 32] = fmaf(i < n_in ? w[i] : 0, i < n_in ? x[i] : 0, lane[i % 32]);
+    for (int half = 16; half; half /= 2)
+        for (int i = 0; i < half; i++) lane[i] = lane[i] + lane[i + half];
+    return lane[0];
+}
+
+static void check_bits(const struct scene *s, const char *level) {
+    for (int t = 0; t < s->n; t++)
+        for (int64_t o = 0; o < s->w.n_out; o++) {
+            const float want = contract(s->decoded + o * s->w.n_in, s->x + t * s->ld_x, s->w.n_in);
+            const float got = s->dst[t * s->ld_dst + o];
+            if (memcmp(&want, &got, sizeof got) != 0)
+                print_error("%s at %s, %d x %d, %d tokens: row %d of token %d is %a, not %a\n",
+                            kvt_weight_type_name(s->w.type), level, (int)s->w.n_in, (int)s->w.n_out, s->n, (int)o, t,
+                            (double)got, (double)want);
+            assert_memory_equal(&want, &got, sizeof got);
+        }
+}
+
+/* Rounding of a sum of n products in any order is below n * 2^-24 * sum |w x|; an error of ours is far above. */
+static void check_near(const struct scene *s) {
+    for (int t = 0; t < s->n; t++)
+        for (int64_t o = 0; o < s->w.n_out; o++) {
+            double sum = 0, magnitude = 0;
+            for (int64_t i = 0; i < s->w.n_in; i++) {
+                const double p = (double)s->decoded[o * s->w.n_in + i] * (double)s->x[t * s->ld_x + i];
+                sum += p;
+                magnitude += fabs(p);
+            }
+            const double error = fabs((double)s->dst[t * s->ld_dst + o] - sum);
+            assert_true(error <= 0x1p-24 * (double)(s->w.n_in + 1) * magnitude);
+        }
+}
+
+static void few_tokens(void **state) {
+    (void)state;
+    static const int64_t shapes[][2] = {{256, 1}, {256, 2}, {512, 3}, {768, 5}, {256, 131}};
+    for (size_t i = 0; i < kvt_weight_type_count(); i++)
+        for (size_t j = 0; j < KVT_ARRAY_LEN(shapes); j++)
+            for (int n = 1; n <= 8; n += n < 5 ? 1 : 3)
+                for (int place = 0; place < 3; place++) {
+                    struct scene s;
+                    scene_init(&s, kvt_weight_type_at(i), shapes[j][0], shapes[j][1], n, place);
+                    for (int level = 0; level < KVT_LEVEL_COUNT; level++) {
+                        if (!kvt_level_runs((enum kvt_level)level)) continue;
+                        run(&s, (enum kvt_level)level, 1 + place);
+                        check_bits(&s, kvt_level_name((enum kvt_level)level));
+                    }
+                    scene_finish(&s);
+                }
+}
+
+/* Row lengths that are not whole numbers of 256, of 128, of 32. */
+static void short_rows(void **state) {
+    (void)state;
+    static const int64_t lens[] = {32, 64, 96, 160, 576, 1, 7, 31, 33, 100};
+    for (size_t i = 0; i < kvt_weight_type_count(); i++)
+        for (size_t j = 0; j < KVT_ARRAY_LEN(lens); j++)
+            for (int n = 1; n <= 4; n += 3) {
+                const struct kvt_weight_type *type = kvt_weight_type_at(i);
+                if (lens[j] % weight_layout_find(kvt_weight_type_name(type))->block_len) continue;
+                struct scene s;
+                scene_init(&s, type, lens[j], 7, n, n == 1 ? 0 : 2);
+                for (int level = 0; level < KVT_LEVEL_COUNT; level++) {
+                    if (!kvt_level_runs((enum kvt_level)level)) continue;
+                    run(&s, (enum kvt_level)level, 1);
+                    check_bits(&s, kvt_level_name((enum kvt_level)level));
+                }
+                scene_finish(&s);
+            }
+}
+
+static void many_tokens(void **state) {
+    (void)state;
+    for (size_t i = 0; i < kvt_weight_type_count(); i++)
+        for (int n = 9; n <= 70; n += 61) {
+            struct scene s;
+            scene_init(&s, kvt_weight_type_at(i), 512, 131, n, n == 9 ? 0 : 2);
+            const size_t bytes = (size_t)(s.ld_dst * (n - 1) + s.w.n_out) * sizeof(float);
+            float *one = malloc(bytes);
+            assert_non_null(one);
+            for (int level = 0; level < KVT_LEVEL_COUNT; level++) {
+                if (!kvt_level_runs((enum kvt_level)level)) continue;
+                run(&s, (enum kvt_level)level, 1);
+                check_near(&s);
+                memcpy(one, s.dst, bytes);
+                run(&s, (enum kvt_level)level, 3);
+                assert_memory_equal(one, s.dst, bytes);
+            }
+            free(one);
+            scene_finish(&s);
+        }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(few_tokens), cmocka_unit_test(short_rows),
+                                       cmocka_unit_test(many_tokens)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -60,10 +60,9 @@ static enum kvt_status add_names(struct kvt_buf *out, const struct kvt_opt *o, c
     return o->kind == KVT_OPT_FLAG ? KVT_OK : kvt_buf_addf(out, " %s", o->value);
 }
 
-/* The help sentence with what the table knows besides. */
-static enum kvt_status add_meaning(struct kvt_buf *out, const struct kvt_opt *o, const void *defaults) {
+/* The help sentence with what the table knows besides; `field` holds the default. */
+static enum kvt_status add_meaning(struct kvt_buf *out, const struct kvt_opt *o, const void *field) {
     KVT_TRY(kvt_buf_addf(out, "%s", o->help));
-    const void *field = (const char *)defaults + o->at;
     if (o->kind == KVT_OPT_INT && *(const int64_t *)field != 0)
         KVT_TRY(kvt_buf_addf(out, " (default %lld)", (long long)*(const int64_t *)field));
     if (o->kind == KVT_OPT_FLOAT && *(const double *)field != 0)
@@ -83,7 +82,7 @@ static enum kvt_status add_meaning(struct kvt_buf *out, const struct kvt_opt *o,
 }
 
 static enum kvt_status add_option(struct kvt_buf *out, struct kvt_buf *scratch, const struct kvt_opt *o,
-                                  const void *defaults) {
+                                  const void *field) {
     const size_t start = out->len;
     KVT_TRY(kvt_buf_addf(out, "  "));
     KVT_TRY(add_names(out, o, "    "));
@@ -93,7 +92,7 @@ static enum kvt_status add_option(struct kvt_buf *out, struct kvt_buf *scratch, 
         column = 0;
     }
     scratch->len = 0;
-    KVT_TRY(add_meaning(scratch, o, defaults));
+    KVT_TRY(add_meaning(scratch, o, field));
     return add_wrapped(out, kvt_buf_text(scratch), NAMES_WIDTH, column);
 }
 
@@ -101,12 +100,14 @@ static enum kvt_status add_option(struct kvt_buf *out, struct kvt_buf *scratch, 
 static enum kvt_status add_synopsis(struct kvt_buf *out, const struct kvt_command *c, bool with_options) {
     KVT_TRY(kvt_buf_addf(out, "%s", c->name));
     bool any_option = false;
-    for (size_t i = 0; i < c->n_options; i++) any_option |= !c->options[i].hidden && c->options[i].kind > KVT_OPT_ARG;
+    size_t at;
+    const struct kvt_opt *o;
+    for (size_t i = 0; (o = kvt_opt_at(c, i, &at)) != NULL; i++) any_option |= !o->hidden && o->kind > KVT_OPT_ARG;
     if (with_options && any_option) KVT_TRY(kvt_buf_addf(out, " [OPTION]..."));
-    for (size_t i = 0; i < c->n_options; i++) {
-        if (c->options[i].kind != KVT_OPT_ARG || c->options[i].hidden) continue;
+    for (size_t i = 0; (o = kvt_opt_at(c, i, &at)) != NULL; i++) {
+        if (o->kind != KVT_OPT_ARG || o->hidden) continue;
         KVT_TRY(kvt_buf_addf(out, " "));
-        KVT_TRY(add_names(out, &c->options[i], ""));
+        KVT_TRY(add_names(out, o, ""));
     }
     return KVT_OK;
 }
@@ -145,15 +146,16 @@ static enum kvt_status add_command(struct kvt_buf *out, struct kvt_buf *scratch,
     KVT_TRY(kvt_buf_addf(out, "\n\n"));
     KVT_TRY(add_wrapped(out, c->text, 0, 0));
     bool first = true;
-    for (size_t i = 0; i < c->n_options; i++) {
-        const struct kvt_opt *o = &c->options[i];
+    size_t at;
+    const struct kvt_opt *o;
+    for (size_t i = 0; (o = kvt_opt_at(c, i, &at)) != NULL; i++) {
         if (o->hidden) continue;
         if (first && o->kind != KVT_OPT_GROUP) KVT_TRY(kvt_buf_addf(out, "\n"));
         first = false;
         if (o->kind == KVT_OPT_GROUP)
             KVT_TRY(kvt_buf_addf(out, "\n%s\n", o->name));
         else
-            KVT_TRY(add_option(out, scratch, o, c->defaults));
+            KVT_TRY(add_option(out, scratch, o, (const char *)c->defaults + at));
     }
     if (!c->examples) return KVT_OK;
     KVT_TRY(kvt_buf_addf(out, "\nExamples\n"));
@@ -179,8 +181,9 @@ static enum kvt_status add_markdown(struct kvt_buf *out, const struct kvt_comman
     KVT_TRY(add_synopsis(out, c, true));
     KVT_TRY(kvt_buf_addf(out, "`\n\n%s\n", c->text));
     bool in_table = false;
-    for (size_t i = 0; i < c->n_options; i++) {
-        const struct kvt_opt *o = &c->options[i];
+    size_t at;
+    const struct kvt_opt *o;
+    for (size_t i = 0; (o = kvt_opt_at(c, i, &at)) != NULL; i++) {
         if (o->hidden) continue;
         if (o->kind == KVT_OPT_GROUP) {
             KVT_TRY(kvt_buf_addf(out, "\n### %s\n", o->name));
@@ -192,7 +195,7 @@ static enum kvt_status add_markdown(struct kvt_buf *out, const struct kvt_comman
         KVT_TRY(kvt_buf_addf(out, "| `"));
         KVT_TRY(add_names(out, o, ""));
         KVT_TRY(kvt_buf_addf(out, "` | "));
-        KVT_TRY(add_meaning(out, o, c->defaults));
+        KVT_TRY(add_meaning(out, o, (const char *)c->defaults + at));
         KVT_TRY(kvt_buf_addf(out, " |\n"));
     }
     return c->examples ? kvt_buf_addf(out, "\n```\n%s\n```\n", c->examples) : KVT_OK;

@@ -47,6 +47,37 @@ static bool next_word(const char **list, char word[WORD_MAX + 1]) {
     return true;
 }
 
+/* ---- the table as the parser sees it ---------------------------------------------------------------------------------- */
+
+struct parser {
+    const struct kvt_command *command;
+    int n;
+    const struct kvt_opt *rows[KVT_OPTIONS_MAX];
+    void *fields[KVT_OPTIONS_MAX];
+    bool given[KVT_OPTIONS_MAX];
+};
+
+const struct kvt_opt *kvt_opt_at(const struct kvt_command *command, size_t i, size_t *out_at) {
+    const struct kvt_opt_shared own = {command->options, command->n_options, 0}, *table = &own;
+    for (size_t t = 0; i >= table->n_options; t++) {
+        if (t == command->n_shared) return NULL;
+        i -= table->n_options;
+        table = &command->shared[t];
+    }
+    *out_at = table->at + table->options[i].at;
+    return &table->options[i];
+}
+
+static void parser_init(struct parser *p, const struct kvt_command *command, void *settings) {
+    *p = (struct parser){.command = command};
+    size_t at;
+    for (const struct kvt_opt *o; (o = kvt_opt_at(command, (size_t)p->n, &at)) != NULL; p->n++) {
+        KVT_ASSERT(p->n < KVT_OPTIONS_MAX);
+        p->rows[p->n] = o;
+        p->fields[p->n] = (char *)settings + at;
+    }
+}
+
 static bool is_option(const struct kvt_opt *o) { return o->kind != KVT_OPT_GROUP && o->kind != KVT_OPT_ARG; }
 
 static bool has_name(const struct kvt_opt *o, const char *name) {
@@ -57,47 +88,49 @@ static bool has_name(const struct kvt_opt *o, const char *name) {
     return false;
 }
 
-static const struct kvt_opt *find_long(const struct kvt_command *c, const char *name) {
-    for (size_t i = 0; i < c->n_options; i++)
-        if (is_option(&c->options[i]) && has_name(&c->options[i], name)) return &c->options[i];
-    return NULL;
+/* These return a row's index, or -1. */
+static int find_long(const struct parser *p, const char *name) {
+    for (int i = 0; i < p->n; i++)
+        if (is_option(p->rows[i]) && has_name(p->rows[i], name)) return i;
+    return -1;
 }
 
-/* The option of a short name, whole ("-n", "-ctk"), or else of its first letter with the value attached ("-n64"). */
-static const struct kvt_opt *find_short(const struct kvt_command *c, const char *name, const char **value) {
-    const struct kvt_opt *attached = NULL;
-    for (size_t i = 0; i < c->n_options; i++) {
-        const struct kvt_opt *o = &c->options[i];
+/* A short name, whole ("-n", "-ctk"), or else its first letter with the value attached ("-n64"). */
+static int find_short(const struct parser *p, const char *name, const char **value) {
+    int attached = -1;
+    for (int i = 0; i < p->n; i++) {
+        const struct kvt_opt *o = p->rows[i];
         if (!is_option(o) || !o->brief) continue;
-        if (strcmp(o->brief, name) == 0) return o;
-        if (o->kind != KVT_OPT_FLAG && !o->brief[1] && o->brief[0] == name[0]) attached = o;
+        if (strcmp(o->brief, name) == 0) return i;
+        if (o->kind != KVT_OPT_FLAG && !o->brief[1] && o->brief[0] == name[0]) attached = i;
     }
-    if (attached) *value = name + 1;
+    if (attached >= 0) *value = name + 1;
     return attached;
 }
 
-static enum kvt_status unknown(const struct kvt_command *c, const char *given, const char *name,
-                               struct kvt_error *err) {
-    const char *nearest = NULL;
+static enum kvt_status unknown(const struct parser *p, const char *given, const char *name, struct kvt_error *err) {
+    char nearest[WORD_MAX + 1] = "";
     int least = INT_MAX;
-    for (size_t i = 0; i < c->n_options; i++) {
-        const struct kvt_opt *o = &c->options[i];
-        if (!is_option(o) || o->hidden) continue;
-        int distance = kvt_word_distance(name, o->name);
+    for (int i = 0; i < p->n; i++) {
+        if (!is_option(p->rows[i]) || p->rows[i]->hidden) continue;
         char word[WORD_MAX + 1];
-        for (const char *list = o->also; next_word(&list, word);)
-            distance = KVT_MIN(distance, kvt_word_distance(name, word));
-        if (distance < least) {
+        const char *own = p->rows[i]->name, *others = p->rows[i]->also;
+        while (next_word(&own, word) || next_word(&others, word)) {
+            const int distance = kvt_word_distance(name, word);
+            if (distance >= least) continue;
             least = distance;
-            nearest = o->name;
+            memcpy(nearest, word, sizeof nearest);
         }
     }
-    if (nearest && kvt_word_is_near(name, least))
+    const char *command = p->command->name;
+    if (least < INT_MAX && kvt_word_is_near(name, least))
         return kvt_fail(err, KVT_ERR_ARG, "%s has no option '%s'; did you mean --%s? ('kvtile %s --help' lists them)",
-                        c->name, given, nearest, c->name);
-    return kvt_fail(err, KVT_ERR_ARG, "%s has no option '%s'; 'kvtile %s --help' lists those it has", c->name, given,
-                    c->name);
+                        command, given, nearest, command);
+    return kvt_fail(err, KVT_ERR_ARG, "%s has no option '%s'; 'kvtile %s --help' lists those it has", command, given,
+                    command);
 }
+
+/* ---- values ----------------------------------------------------------------------------------------------------------- */
 
 static bool read_bytes(const char *text, uint64_t *out) {
     char *end;
@@ -120,9 +153,8 @@ static bool read_bytes(const char *text, uint64_t *out) {
 }
 
 /* Puts the text of a value where it belongs. `given` is the option as the user wrote it. */
-static enum kvt_status store(const struct kvt_opt *o, const char *given, const char *text, void *settings,
+static enum kvt_status store(const struct kvt_opt *o, const char *given, const char *text, void *field,
                              struct kvt_error *err) {
-    void *field = (char *)settings + o->at;
     char *end;
     errno = 0;
     switch (o->kind) {
@@ -160,79 +192,73 @@ static enum kvt_status store(const struct kvt_opt *o, const char *given, const c
     return KVT_OK;
 }
 
-/* Whether one of the listed options was given; the first such in *out. */
-static bool any_given(const struct kvt_command *c, uint64_t given, const char *list, const struct kvt_opt **out) {
+/* ---- the command line ------------------------------------------------------------------------------------------------- */
+
+/* The first of the listed options that was given, or -1. */
+static int first_given(const struct parser *p, const char *list) {
     char word[WORD_MAX + 1];
     while (next_word(&list, word)) {
-        const struct kvt_opt *o = find_long(c, word);
-        KVT_ASSERT(o != NULL);
-        if (o && given >> (o - c->options) & 1) {
-            *out = o;
-            return true;
-        }
+        const int i = find_long(p, word);
+        KVT_ASSERT(i >= 0);
+        if (i >= 0 && p->given[i]) return i;
     }
-    return false;
+    return -1;
 }
 
-static enum kvt_status check_together(const struct kvt_command *c, uint64_t given, struct kvt_error *err) {
-    for (size_t i = 0; i < c->n_options; i++) {
-        const struct kvt_opt *o = &c->options[i], *other;
-        if (o->kind == KVT_OPT_ARG && !o->optional && !(given >> i & 1))
-            return kvt_fail(err, KVT_ERR_ARG, "%s needs %s ('kvtile %s --help' explains)", c->name, o->name, c->name);
-        if (!(given >> i & 1)) continue;
-        if (any_given(c, given, o->not_with, &other))
-            return kvt_fail(err, KVT_ERR_ARG, "--%s and --%s cannot be given together", o->name, other->name);
-        if (o->needs && !any_given(c, given, o->needs, &other)) {
-            char first[WORD_MAX + 1] = "";
-            const char *list = o->needs;
-            next_word(&list, first);
-            return kvt_fail(err, KVT_ERR_ARG, "--%s needs --%s", o->name, first);
-        }
+static enum kvt_status check_together(const struct parser *p, struct kvt_error *err) {
+    for (int i = 0; i < p->n; i++) {
+        const struct kvt_opt *o = p->rows[i];
+        if (o->kind == KVT_OPT_ARG && !o->optional && !p->given[i])
+            return kvt_fail(err, KVT_ERR_ARG, "%s needs %s ('kvtile %s --help' explains)", p->command->name, o->name,
+                            p->command->name);
+        if (!p->given[i]) continue;
+        const int other = first_given(p, o->not_with);
+        if (other >= 0)
+            return kvt_fail(err, KVT_ERR_ARG, "--%s and --%s cannot be given together", o->name, p->rows[other]->name);
+        if (o->needs && first_given(p, o->needs) < 0)
+            return kvt_fail(err, KVT_ERR_ARG, "--%s needs --%.*s", o->name, (int)strcspn(o->needs, " "), o->needs);
     }
     return KVT_OK;
 }
 
 /* An argument without a dash: the next ARG of the table. */
-static enum kvt_status take_arg(const struct kvt_command *c, const char *word, uint64_t *given, void *settings,
-                                struct kvt_error *err) {
-    for (size_t i = 0; i < c->n_options; i++) {
-        if (c->options[i].kind != KVT_OPT_ARG || *given >> i & 1) continue;
-        *given |= UINT64_C(1) << i;
-        return store(&c->options[i], c->options[i].name, word, settings, err);
+static enum kvt_status take_arg(struct parser *p, const char *word, struct kvt_error *err) {
+    for (int i = 0; i < p->n; i++) {
+        if (p->rows[i]->kind != KVT_OPT_ARG || p->given[i]) continue;
+        p->given[i] = true;
+        return store(p->rows[i], p->rows[i]->name, word, p->fields[i], err);
     }
-    return kvt_fail(err, KVT_ERR_ARG, "%s has no use for the argument '%s' ('kvtile %s --help' explains)", c->name,
-                    word, c->name);
+    return kvt_fail(err, KVT_ERR_ARG, "%s has no use for the argument '%s' ('kvtile %s --help' explains)",
+                    p->command->name, word, p->command->name);
 }
 
-/* The option at argv[*i]; leaves *i at its last word. */
-static enum kvt_status take_option(const struct kvt_command *c, int *i, int argc, char *const *argv, uint64_t *given,
-                                   void *settings, struct kvt_error *err) {
-    const char *word = argv[*i], *value = NULL;
+/* The option at argv[*at]; leaves *at at its last word. */
+static enum kvt_status take_option(struct parser *p, int *at, int argc, char *const *argv, struct kvt_error *err) {
+    const char *word = argv[*at], *value = NULL;
     const bool is_long = word[1] == '-';
     const size_t n = is_long ? strcspn(word, "=") : strlen(word); /* without the value */
-    char name[WORD_MAX + 3];
-    if (n >= sizeof name) return kvt_fail(err, KVT_ERR_ARG, "%s has no option '%.40s...'", c->name, word);
-    memcpy(name, word, n);
-    name[n] = 0;
+    char name[WORD_MAX + 3] = "";
+    memcpy(name, word, KVT_MIN(n, sizeof name - 1));
     if (word[n] == '=') value = word + n + 1;
 
-    const struct kvt_opt *o = is_long ? find_long(c, name + 2) : find_short(c, word + 1, &value);
-    if (!o) return unknown(c, name, name + (is_long ? 2 : 1), err);
+    const int i = is_long ? find_long(p, name + 2) : find_short(p, word + 1, &value);
+    if (i < 0) return unknown(p, name, name + (is_long ? 2 : 1), err);
+    const struct kvt_opt *o = p->rows[i];
     if (!is_long && value) name[2] = 0;
     if (o->kind == KVT_OPT_FLAG) {
         if (value) return kvt_fail(err, KVT_ERR_ARG, "%s takes no value", name);
     } else if (!value) {
-        if (*i + 1 == argc) return kvt_fail(err, KVT_ERR_ARG, "%s needs a value: %s %s", name, name, o->value);
-        value = argv[++*i];
+        if (*at + 1 == argc) return kvt_fail(err, KVT_ERR_ARG, "%s needs a value: %s %s", name, name, o->value);
+        value = argv[++*at];
     }
-    *given |= UINT64_C(1) << (o - c->options);
-    return store(o, name, value, settings, err);
+    p->given[i] = true;
+    return store(o, name, value, p->fields[i], err);
 }
 
 enum kvt_status kvt_opt_parse(const struct kvt_command *command, void *settings, int argc, char *const *argv,
                               bool *out_help, struct kvt_error *err) {
-    KVT_ASSERT(command->n_options <= 64);
-    uint64_t given = 0; /* bit i: option i of the table */
+    struct parser parser;
+    parser_init(&parser, command, settings);
     bool ended = false;
     for (int i = 0; i < argc; i++) {
         const char *word = argv[i];
@@ -242,10 +268,10 @@ enum kvt_status kvt_opt_parse(const struct kvt_command *command, void *settings,
             *out_help = true;
             return KVT_OK;
         } else if (ended || word[0] != '-' || !word[1]) {
-            KVT_TRY(take_arg(command, word, &given, settings, err));
+            KVT_TRY(take_arg(&parser, word, err));
         } else {
-            KVT_TRY(take_option(command, &i, argc, argv, &given, settings, err));
+            KVT_TRY(take_option(&parser, &i, argc, argv, err));
         }
     }
-    return check_together(command, given, err);
+    return check_together(&parser, err);
 }

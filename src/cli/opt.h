@@ -19,7 +19,7 @@ enum kvt_opt_kind {
     KVT_OPT_BYTES  /* uint64_t: "300000", "512M", "1.5G"; K, M, G, T are powers of 1024 */
 };
 
-enum { KVT_OPT_TEXTS_MAX = 64 };
+enum { KVT_OPT_TEXTS_MAX = 64, KVT_OPTIONS_MAX = 64 };
 
 struct kvt_opt_texts {
     const char *items[KVT_OPT_TEXTS_MAX];
@@ -41,6 +41,13 @@ struct kvt_opt {
     bool hidden;          /* not in the help */
 };
 
+/* Options that several commands share: their rows' `at` count from the field at `at` of a command's settings. */
+struct kvt_opt_shared {
+    const struct kvt_opt *options;
+    size_t n_options;
+    size_t at;
+};
+
 /* One command of the program: the row of the table in main.c. */
 struct kvt_command {
     const char *name;
@@ -48,13 +55,19 @@ struct kvt_command {
     const char *text;     /* what the help says before the options: paragraphs, '\n' between; wrapped when printed */
     const char *examples; /* one a line, or NULL */
     const struct kvt_opt *options;
-    size_t n_options; /* at most 64 */
+    size_t n_options;
+    const struct kvt_opt_shared *shared; /* after the command's own; with them at most KVT_OPTIONS_MAX */
+    size_t n_shared;
     const void *defaults;
     size_t settings_bytes;
     /* Does the work with the parsed settings. A failure's sentence is printed by main: ARG ends the program with status 2,
      * CANCELLED with 130, every other failure with 1; no sentence is printed for CANCELLED and where err->text is empty. */
     enum kvt_status (*run)(const void *settings, struct kvt_error *err);
 };
+
+/* Option i of a command, its own and then the shared ones; NULL past the end. *out_at is its field's offset in the
+ * settings. */
+const struct kvt_opt *kvt_opt_at(const struct kvt_command *command, size_t i, size_t *out_at);
 
 /* Reads argv[0 .. argc) (what follows the command's name) into settings, which holds the defaults. Options and arguments
  * mix; "--name=value", "--name value", "-n value", "-nvalue"; "--" ends the options. The last of a repeated option counts.

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Door of fidelity: what a cache costs in quality, measured in pairs: the same model, the same tokens, a 16-bit cache and
- * the cache under test, teacher-forced.
+ * the cache under test, teacher-forced. Every definition is in docs/fidelity.md.
  */
 #ifndef FIDELITY_FIDELITY_H
 #define FIDELITY_FIDELITY_H
@@ -9,57 +9,123 @@
 #include "base/buf.h"
 #include "model/model.h"
 
+/* ---- the numbers ------------------------------------------------------------------------------------------------------ */
+
+/* One position: the reference's logits, the test's, and the token that came next. */
+struct kvt_score {
+    double kl;      /* KL(reference || test) over the whole vocabulary, nats */
+    double nll_ref; /* -log P_ref(next), nats */
+    double nll;     /* -log P_test(next) */
+    bool flip;      /* the most probable token differs; the first of equals counts */
+};
+
+/* Two rows of n logits. In double; never smoothed: a term is 0 where P_ref is 0, infinite where P_test alone is 0. A NaN
+ * among the logits gives NaN. Equal rows give exactly 0. */
+struct kvt_score kvt_score_position(const float *ref, const float *test, int n, int32_t next);
+
+struct kvt_distribution {
+    double mean, median, p99, max;
+};
+
+/* Of n >= 1 values without NaN, which it sorts. Percentiles by linear interpolation between the two nearest ranks. */
+struct kvt_distribution kvt_distribution_of(double *values, size_t n);
+
+/* Standard error of the mean of n chunk means: their sample standard deviation / sqrt(n); 0 where n < 2. */
+double kvt_standard_error(const double *means, size_t n);
+
+/* ---- the measurement -------------------------------------------------------------------------------------------------- */
+
 struct kvt_fidelity_options {
-    const char *const *kv; /* schemes */
+    const char *const *kv; /* the schemes under test, each "K" or "K,V" */
     int n_kv;
-    int sink, tail;     /* of every scheme but the reference */
-    const int32_t *ids; /* the text */
+    const char *reference; /* the cache they are held against; NULL: "f16" */
+    int sink, tail;        /* 16-bit rows of every scheme but the reference */
+    const int32_t *ids;    /* the text */
     size_t n_ids;
-    int chunk;           /* tokens a chunk; a chunk scores chunk - 1 positions */
-    int n_chunks;        /* at most; 0: all that fit */
-    bool bos_each_chunk; /* replace each chunk's first id by BOS, as llama.cpp's perplexity tool does */
+    int chunk;    /* tokens a chunk, at least 2: the last one is only scored, so chunk - 1 positions */
+    int n_chunks; /* at most; 0: all that fit. The rest of the text is not used */
+    int first_id; /* -1, or the token that replaces the first one of every chunk, as llama.cpp's perplexity tool does */
+    const char *level;                     /* NULL: "auto" */
+    const struct kvt_parallel *parallel;   /* NULL: the calling thread; results do not depend on it */
+    const struct kvt_allocator *allocator; /* NULL: the C library */
+    const struct kvt_progress *progress;   /* NULL: silent */
+};
+
+enum { KVT_FIDELITY_DEPTHS = 8 };
+
+struct kvt_fidelity_row {
+    char *kv;                   /* as the plan writes it */
+    double bits_per_element;    /* cache_bytes * 8 / the elements of the rows that are stored */
+    uint64_t cache_bytes;       /* allocated at the end of a chunk */
+    struct kvt_distribution kl; /* over all positions */
+    double kl_stderr;           /* standard error of the mean, by chunk; 0 for one chunk */
+    double
+        kl_depth[KVT_FIDELITY_DEPTHS]; /* mean over equal spans of the position in its chunk; NaN for an empty span */
+    double flips;                      /* share of positions whose most probable token differs */
+    double ppl;                        /* exp of the mean negative log-likelihood */
+    double seconds;                    /* of the test's forward passes */
+};
+
+struct kvt_fidelity_result {
+    int n_rows;
+    struct kvt_fidelity_row *rows; /* in the order of options.kv */
+    int n_chunks;                  /* all rows are over the same chunks */
+    int64_t n_positions;
+    double ppl_ref;
+    struct kvt_allocator allocator;
+};
+
+/* Runs the measurement, chunk by chunk, every scheme on a chunk before the next chunk. Two sessions live at a time.
+ * ARG where the text is shorter than a chunk or a scheme is none; RANGE for an id outside the vocabulary, a chunk longer than
+ * the model's context and logits that are no numbers. All but the last are found before any work. CANCELLED: *out holds the
+ * whole chunks done so far; where there are none n_chunks is 0 and nothing needs to be finished. */
+KVT_MUST_CHECK enum kvt_status kvt_fidelity_run(struct kvt_fidelity_result *out, const struct kvt_model *model,
+                                                const struct kvt_fidelity_options *options, struct kvt_error *err);
+void kvt_fidelity_finish(struct kvt_fidelity_result *result); /* harmless on a zeroed result */
+
+/* ---- the text --------------------------------------------------------------------------------------------------------- */
+
+/* Appends ids written one per line ('#' begins a comment, blank lines are skipped). FORMAT or RANGE name the line; `name` is
+ * what the sentence calls the file. */
+KVT_MUST_CHECK enum kvt_status kvt_fidelity_read_ids(struct kvt_ids *out, const char *text, size_t len,
+                                                     const char *name, int n_vocab, struct kvt_error *err);
+
+/* Appends a plain text's tokens, after BOS where the model's prompts begin with it. */
+KVT_MUST_CHECK enum kvt_status kvt_fidelity_read_text(struct kvt_ids *out, const char *text, size_t len,
+                                                      const struct kvt_model *model, struct kvt_error *err);
+
+struct kvt_self_options {
+    int n;     /* tokens to make */
+    int chunk; /* each chunk of them is a text of its own, so that a chunk is what the model says after nothing */
+    uint64_t seed;
     const char *level;
     const struct kvt_parallel *parallel;
     const struct kvt_allocator *allocator;
     const struct kvt_progress *progress;
 };
 
-struct kvt_distribution {
-    double mean, median, p99, max;
+/* Appends n tokens that the model itself writes at temperature 1 with a 16-bit cache. A text begins with BOS (or the end
+ * token of a model that has no BOS) and begins again after a token that ends it. */
+KVT_MUST_CHECK enum kvt_status kvt_fidelity_sample(struct kvt_ids *out, const struct kvt_model *model,
+                                                   const struct kvt_self_options *options, struct kvt_error *err);
+
+/* ---- the report ------------------------------------------------------------------------------------------------------- */
+
+/* "good", "marginal" or "bad": the tiers of mlx-quant-fidelity's KV probe. They say nothing about any task. */
+const char *kvt_fidelity_tier(const struct kvt_fidelity_row *row);
+
+/* What a report says besides the numbers. */
+struct kvt_fidelity_about {
+    const char *model, *text; /* how the user named them */
+    const char *reference;    /* "f16" */
+    int chunk, sink, tail;
 };
 
-struct kvt_fidelity_row {
-    const char *kv;             /* as the plan writes it */
-    double bits_per_element;    /* allocated cache bytes of a whole chunk * 8 / elements stored */
-    uint64_t cache_bytes;       /* allocated at the end of a chunk */
-    struct kvt_distribution kl; /* KL(reference || test), nats, over positions */
-    double kl_stderr;           /* standard error of the mean, by chunk; 0 for one chunk */
-    double flips;               /* share of positions whose argmax differs */
-    double ppl;                 /* exp of the mean negative log-likelihood */
-    double seconds;             /* of the test's forward passes */
-};
-
-struct kvt_fidelity_result {
-    int n_rows;
-    struct kvt_fidelity_row *rows; /* in the order of options.kv; fewer if cancelled */
-    int64_t n_positions;
-    int n_chunks;
-    double ppl_ref;
-    struct kvt_allocator allocator;
-    int n_rows_taken;
-};
-
-/* Runs the measurement. KL(P_ref || P_test) over the full vocabulary in double from float logits; definitions in
- * docs/fidelity.md. ARG if the text is shorter than a chunk or an id is outside the vocabulary. CANCELLED: *out has the
- * chunks done so far, if any (n_chunks 0: nothing). */
-KVT_MUST_CHECK enum kvt_status kvt_fidelity_run(struct kvt_fidelity_result *out, const struct kvt_model *model,
-                                                const struct kvt_fidelity_options *options, struct kvt_error *err);
-void kvt_fidelity_finish(struct kvt_fidelity_result *result);
-
-/* The mean, median, p99 (linear interpolation) and maximum of n values; sorts them in place. */
-struct kvt_distribution kvt_distribution_of(double *values, size_t n);
-
-/* KL(p || q) of two rows of logits, in nats; log-softmax in double. Also gives log p and log q of one id. */
-double kvt_kl(const float *p_logits, const float *q_logits, int n, int id, double *log_p_id, double *log_q_id);
+/* Appends a table for people, 80 to 110 columns. */
+KVT_MUST_CHECK enum kvt_status kvt_fidelity_table(struct kvt_buf *out, const struct kvt_fidelity_result *result,
+                                                  const struct kvt_fidelity_about *about);
+/* Appends one JSON object. Infinity is written as null. */
+KVT_MUST_CHECK enum kvt_status kvt_fidelity_json(struct kvt_buf *out, const struct kvt_fidelity_result *result,
+                                                 const struct kvt_fidelity_about *about);
 
 #endif

@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The numbers: one position's score and what is said about many. */
+#include <math.h>
+#include <stdlib.h>
+
+#include "base/check.h"
+#include "fidelity/fidelity.h"
+
+/* Index of the first of the largest logits; -1 if one is NaN. */
+static int first_max(const float *logits, int n) {
+    int best = 0;
+    for (int i = 0; i < n; i++) {
+        if (isnan(logits[i])) return -1;
+        if (logits[i] > logits[best]) best = i;
+    }
+    return best;
+}
+
+/* With a and b the logits less their maxima, A = sum exp a and B = sum exp b:
+ *     KL = sum (exp a / A) ((a - log A) - (b - log B)) = (sum exp a (a - b)) / A - log A + log B. */
+struct kvt_score kvt_score_position(const float *ref, const float *test, int n, int32_t next) {
+    KVT_ASSERT(n > 0 && next >= 0 && next < n);
+    const int top_ref = first_max(ref, n), top = first_max(test, n);
+    if (top_ref < 0 || top < 0) return (struct kvt_score){NAN, NAN, NAN, false};
+    const double max_ref = ref[top_ref], max_test = test[top];
+    double sum_ref = 0, sum_test = 0, cross = 0;
+    for (int i = 0; i < n; i++) {
+        const double a = ref[i] - max_ref, b = test[i] - max_test;
+        const double weight = exp(a);
+        sum_ref += weight;
+        sum_test += exp(b);
+        if (weight > 0) cross += weight * (a - b);
+    }
+    const double log_ref = log(sum_ref), log_test = log(sum_test);
+    return (struct kvt_score){
+        .kl = cross / sum_ref - log_ref + log_test,
+        .nll_ref = log_ref - (ref[next] - max_ref),
+        .nll = log_test - (test[next] - max_test),
+        .flip = top != top_ref,
+    };
+}
+
+static int compare(const void *a, const void *b) {
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* The value at rank q (n - 1) of sorted values. */
+static double percentile(const double *sorted, size_t n, double q) {
+    const double rank = q * (double)(n - 1);
+    const size_t i = (size_t)rank;
+    const double part = rank - (double)i;
+    if (part == 0 || sorted[i] == sorted[i + 1]) return sorted[i]; /* infinities do not become NaN */
+    return sorted[i] + part * (sorted[i + 1] - sorted[i]);
+}
+
+struct kvt_distribution kvt_distribution_of(double *values, size_t n) {
+    KVT_ASSERT(n > 0);
+    qsort(values, n, sizeof *values, compare);
+    double sum = 0;
+    for (size_t i = 0; i < n; i++) sum += values[i];
+    return (struct kvt_distribution){
+        .mean = sum / (double)n,
+        .median = percentile(values, n, 0.5),
+        .p99 = percentile(values, n, 0.99),
+        .max = values[n - 1],
+    };
+}
+
+double kvt_standard_error(const double *means, size_t n) {
+    if (n < 2) return 0;
+    double mean = 0, squares = 0;
+    for (size_t i = 0; i < n; i++) mean += means[i] / (double)n;
+    for (size_t i = 0; i < n; i++) squares += (means[i] - mean) * (means[i] - mean);
+    return sqrt(squares / (double)(n - 1) / (double)n);
+}

@@ -15,3 +15,11 @@ if(KVT_SANITIZE)
   target_compile_options(kvt_flags INTERFACE -fsanitize=${KVT_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer -g)
   target_link_options(kvt_flags INTERFACE -fsanitize=${KVT_SANITIZE})
 endif()
+
+# Every program calls this.
+function(kvt_finish_program target)
+  target_link_libraries(${target} PRIVATE kvt_flags)
+  if(KVT_SANITIZE)
+    target_sources(${target} PRIVATE ${PROJECT_SOURCE_DIR}/cmake/sanitize.c)
+  endif()
+endfunction()

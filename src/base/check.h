@@ -7,7 +7,8 @@
 
 #include "kvtile/status.h"
 
-/* Writes the sentence into err (if any) and returns code: return kvt_fail(err, KVT_ERR_ARG, "...", ...). */
+/* Writes the sentence into err (if any) and returns code: return kvt_fail(err, KVT_ERR_ARG, "...", ...). The arguments may
+ * be parts of err itself, so a caller can put words before its callee's sentence. */
 enum kvt_status kvt_fail(struct kvt_error *err, enum kvt_status code, const char *format, ...) KVT_PRINTF(3, 4);
 
 /* Passes a failure up unchanged. */

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Levels: which bundle of instructions this processor has and its operating system saves. */
 #include <string.h>
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
 
 #include "base/check.h"
 #include "kvtile/runtime.h"
@@ -11,6 +14,14 @@ static const char *const names[KVT_LEVEL_COUNT] = {
 #undef X
 };
 
+#if defined(__x86_64__)
+/* Not every compiler that we support knows this feature by name. */
+static bool has_f16c(void) {
+    unsigned a, b, c, d;
+    return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
+}
+#endif
+
 bool kvt_level_runs(enum kvt_level level) {
     switch (level) {
     case KVT_LEVEL_REF: return true;
@@ -20,7 +31,8 @@ bool kvt_level_runs(enum kvt_level level) {
     /* __builtin_cpu_supports checks XCR0 as well as CPUID. */
     case KVT_LEVEL_AVX2:
         __builtin_cpu_init();
-        return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2");
+        return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2") &&
+               has_f16c();
     case KVT_LEVEL_AVX512:
         return kvt_level_runs(KVT_LEVEL_AVX2) && __builtin_cpu_supports("avx512f") &&
                __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
@@ -42,6 +54,7 @@ const char *kvt_level_name(enum kvt_level level) {
 }
 
 enum kvt_status kvt_level_parse(enum kvt_level *out, const char *name, struct kvt_error *err) {
+    if (!out || !name) return kvt_fail(err, KVT_ERR_ARG, "kvt_level_parse needs a place for the result and a name");
     if (strcmp(name, "auto") == 0) {
         *out = kvt_level_best();
         return KVT_OK;
@@ -54,5 +67,7 @@ enum kvt_status kvt_level_parse(enum kvt_level *out, const char *name, struct kv
         *out = (enum kvt_level)i;
         return KVT_OK;
     }
-    return kvt_fail(err, KVT_ERR_ARG, "unknown level '%s'; known: auto, ref, neon, avx2, avx512", name);
+#define X(id, name) ", " name
+    return kvt_fail(err, KVT_ERR_ARG, "unknown level '%s'; known: auto" KVT_LEVEL_MAP(X), name);
+#undef X
 }

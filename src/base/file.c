@@ -17,7 +17,7 @@ static enum kvt_status io_error(struct kvt_error *err, const char *verb, const c
 }
 
 enum kvt_status kvt_map_open(struct kvt_map *out, const char *path, struct kvt_error *err) {
-    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe without a writer must not hang us */
     if (fd < 0) return io_error(err, "open", path);
     struct stat st;
     enum kvt_status status = KVT_OK;
@@ -68,31 +68,42 @@ enum kvt_status kvt_file_read(struct kvt_buf *buf, const char *path, struct kvt_
     return status;
 }
 
+/* Beside the file, so that rename stays within one file system: PATH.PID-N.new */
+enum { SUFFIX_BYTES = 32, MAX_TRIES = 1000 };
+
+/* Opens a file that did not exist; the mode is what the process's mask leaves of 0666. */
+static int open_new(char *name, size_t path_len) {
+    for (int i = 0; i < MAX_TRIES; i++) {
+        snprintf(name + path_len, SUFFIX_BYTES, ".%ld-%d.new", (long)getpid(), i);
+        const int fd = open(name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        if (fd >= 0 || errno != EEXIST) return fd;
+    }
+    return -1;
+}
+
 enum kvt_status kvt_writer_open(struct kvt_writer *w, const char *path, const struct kvt_allocator *allocator,
                                 struct kvt_error *err) {
-    static const char suffix[] = ".XXXXXX";
     const size_t len = strlen(path);
     struct kvt_writer n = {.fd = -1, .allocator = kvt_allocator_or_default(allocator), .status = KVT_OK};
     n.path = kvt_take_string(&n.allocator, path, len);
-    n.temporary = kvt_take(&n.allocator, len + sizeof suffix, 1);
+    n.temporary = kvt_take_zero(&n.allocator, len + SUFFIX_BYTES, 1);
     enum kvt_status status = KVT_OK;
+    struct stat st;
     if (!n.path || !n.temporary) {
         status = kvt_fail(err, KVT_ERR_NOMEM, "no memory to write '%s'", path);
+    } else if (stat(path, &st) == 0 && !S_ISREG(st.st_mode)) {
+        n.fd = open(path, O_WRONLY | O_CLOEXEC);
+        if (n.fd < 0) status = io_error(err, "open", path);
     } else {
         memcpy(n.temporary, path, len);
-        memcpy(n.temporary + len, suffix, sizeof suffix);
-        n.fd = mkstemp(n.temporary);
+        n.fd = open_new(n.temporary, len);
         if (n.fd < 0) status = io_error(err, "create", path);
     }
     if (status != KVT_OK) {
         kvt_give(&n.allocator, n.path, len + 1, 1);
-        kvt_give(&n.allocator, n.temporary, len + sizeof suffix, 1);
+        kvt_give(&n.allocator, n.temporary, len + SUFFIX_BYTES, 1);
         return status;
     }
-    /* mkstemp makes private files: give the mode that open would have given. */
-    const mode_t mask = umask(0);
-    umask(mask);
-    fchmod(n.fd, 0666 & ~mask);
     *w = n;
     return KVT_OK;
 }
@@ -112,39 +123,42 @@ void kvt_writer_add(struct kvt_writer *w, const void *data, size_t bytes) {
     }
 }
 
+static void keep_errno(struct kvt_writer *w) {
+    w->status = KVT_ERR_IO;
+    w->error_number = errno;
+}
+
+/* Closes and frees; a temporary file that is still there goes. */
 static void writer_finish(struct kvt_writer *w) {
     const size_t len = strlen(w->path);
+    if (w->fd >= 0) close(w->fd);
+    if (w->temporary[0]) unlink(w->temporary);
     kvt_give(&w->allocator, w->path, len + 1, 1);
-    kvt_give(&w->allocator, w->temporary, len + sizeof ".XXXXXX", 1);
+    kvt_give(&w->allocator, w->temporary, len + SUFFIX_BYTES, 1);
     *w = (struct kvt_writer){.fd = -1};
 }
 
 enum kvt_status kvt_writer_commit(struct kvt_writer *w, struct kvt_error *err) {
-    if (w->status == KVT_OK && fsync(w->fd) != 0) {
-        w->status = KVT_ERR_IO;
-        w->error_number = errno;
-    }
-    if (w->status == KVT_OK && rename(w->temporary, w->path) != 0) {
-        w->status = KVT_ERR_IO;
-        w->error_number = errno;
+    const bool replaces = w->temporary[0];
+    if (w->status == KVT_OK && replaces && fsync(w->fd) != 0) keep_errno(w);
+    if (close(w->fd) != 0 && w->status == KVT_OK) keep_errno(w);
+    w->fd = -1;
+    if (w->status == KVT_OK && replaces) {
+        if (rename(w->temporary, w->path) == 0)
+            w->temporary[0] = 0;
+        else
+            keep_errno(w);
     }
     const enum kvt_status status = w->status;
-    if (status != KVT_OK) {
-        kvt_fail(err, status, "cannot write '%s': %s; the old file, if any, is unchanged", w->path,
-                 strerror(w->error_number));
-        kvt_writer_abandon(w);
-        return status;
-    }
-    close(w->fd);
+    if (status != KVT_OK)
+        kvt_fail(err, status, "cannot write '%s': %s%s", w->path, strerror(w->error_number),
+                 replaces ? "; the old file, if any, is unchanged" : "");
     writer_finish(w);
-    return KVT_OK;
+    return status;
 }
 
 void kvt_writer_abandon(struct kvt_writer *w) {
-    if (!w->path) return;
-    close(w->fd);
-    unlink(w->temporary);
-    writer_finish(w);
+    if (w->path) writer_finish(w);
 }
 
 enum kvt_status kvt_file_write(const char *path, const void *data, size_t bytes, struct kvt_error *err) {

@@ -17,10 +17,11 @@ void kvt_map_close(struct kvt_map *map); /* harmless on a zeroed map */
 /* Reads a file, or standard input for "-", into buf, up to its maximum (LIMIT past it). */
 KVT_MUST_CHECK enum kvt_status kvt_file_read(struct kvt_buf *buf, const char *path, struct kvt_error *err);
 
-/* A file written under a temporary name beside `path`, synced and renamed by commit; abandon removes it. */
+/* A file written under a temporary name beside `path`, synced and renamed by commit; abandon removes it. Where `path` is
+ * something else than a file (a pipe, a terminal, a device) it is written to as it is. */
 struct kvt_writer {
     int fd;
-    char *path, *temporary;
+    char *path, *temporary; /* temporary is empty where path itself is written */
     struct kvt_allocator allocator;
     enum kvt_status status; /* of the first write that failed */
     int error_number;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "base/check.h"
 #include "kvtile/version.h"
@@ -31,11 +32,13 @@ const char *kvt_status_text(enum kvt_status status) {
 
 enum kvt_status kvt_fail(struct kvt_error *err, enum kvt_status code, const char *format, ...) {
     if (err) {
+        char text[sizeof err->text];
         va_list args;
         va_start(args, format);
-        err->code = code;
-        vsnprintf(err->text, sizeof err->text, format, args);
+        vsnprintf(text, sizeof text, format, args);
         va_end(args);
+        err->code = code;
+        memcpy(err->text, text, strlen(text) + 1);
     }
     return code;
 }

@@ -34,7 +34,7 @@ static void merged(char text[16], const char *merge) {
     const char *space = strchr(merge, ' ');
     const size_t left = (size_t)(space - merge);
     memcpy(text, merge, left);
-    strcpy(text + left, space + 1);
+    memcpy(text + left, space + 1, strlen(space + 1) + 1);
 }
 
 void kvt_made_vocab_add(struct kvt_gguf_writer *w, const char *pre) {

@@ -47,6 +47,7 @@ struct kvt_session_options {
     int sink, tail; /* rows in 16 bits */
     int n_ctx;      /* rows at most; 0: the model's training context */
     int n_batch; /* tokens of one forward pass at most; 0: 512. A longer eval is cut. Results do not depend on it but by rounding */
+    int n_keep; /* tokens of one eval that can be kept for their logits, of width floats each; 0: n_ctx. 1 is enough to generate */
     const char *level;                   /* NULL: "auto" */
     const struct kvt_parallel *parallel; /* copied; NULL: the calling thread */
     const struct kvt_allocator *allocator;
@@ -62,8 +63,9 @@ KVT_MUST_CHECK enum kvt_status kvt_session_create(struct kvt_session **out, cons
 void kvt_session_destroy(struct kvt_session *session);
 
 /* Feeds n >= 1 tokens after those that are there. Afterwards kvt_session_logits gives the logits after any of the tokens of
- * this call's last `keep` ones (keep in [1, n], at most the session's n_keep_max = n_ctx). LIMIT if the context would overflow: nothing is
- * fed. progress is reported per batch ("prompt"); cancelled between batches: CANCELLED, the batches done stay. */
+ * this call's last `keep` ones (keep in [1, n], at most the options' n_keep). ARG for an id outside the vocabulary, LIMIT if
+ * the context would overflow: nothing is fed. progress is reported before each batch and at the end ("prompt"); cancelled
+ * before a batch: CANCELLED. After that, or where pages run out (NOMEM, LIMIT), the batches done stay, without logits. */
 KVT_MUST_CHECK enum kvt_status kvt_session_eval(struct kvt_session *session, const int32_t *ids, int n, int keep,
                                                 const struct kvt_progress *progress, struct kvt_error *err);
 
@@ -97,7 +99,10 @@ KVT_MUST_CHECK enum kvt_status kvt_sampler_create(struct kvt_sampler **out, cons
                                                   int n_vocab, const struct kvt_allocator *allocator,
                                                   struct kvt_error *err);
 void kvt_sampler_destroy(struct kvt_sampler *sampler);
-/* Picks a token; greedy takes the first of equal logits. The same options and logits give the same tokens. */
+/* Picks a token; greedy takes the first of equal logits. The same options and logits give the same tokens. In the order
+ * that llama.cpp has them: the top_k largest logits; of those the fewest largest whose probability at temperature 1 reaches
+ * top_p; of those the ones at least min_p times as probable as the first; the logits divided by temp; one draw. Of equal
+ * logits smaller ids come first. NaN counts as the least. */
 int kvt_sampler_pick(struct kvt_sampler *sampler, const float *logits);
 
 #endif

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * A forward pass and the two halves of a layer. */
+#ifndef MODEL_BLOCK_H
+#define MODEL_BLOCK_H
+
+#include "model/loaded.h"
+
+/* The working set of forward passes of at most n_max tokens, sized once; and the pass that is under way. Matrices have one
+ * row a token and lie densely. */
+struct kvt_pass {
+    const struct kvt_model *model;
+    const struct kvt_parallel *parallel;
+    enum kvt_level level;
+    struct kvt_step *step;
+    struct kvt_arena scratch; /* of products */
+    int n_max;
+
+    int n;            /* tokens of this pass */
+    int first;        /* rows [first, n) are still needed; the others stop after the last layer's keys and values */
+    int layer;        /* that is computed */
+    int64_t position; /* of row 0 */
+    const int32_t *ids;
+    float *x;               /* the residual stream, width */
+    float *h;               /* normalised input of a half, then its output, width */
+    float *q, *k, *v;       /* all heads */
+    float *mix;             /* attention's output, all heads */
+    float *gate, *up;       /* n_ff */
+    float *rope;            /* tables, n_rot */
+    struct kvt_arena arena; /* all of the above */
+};
+
+KVT_MUST_CHECK enum kvt_status kvt_pass_init(struct kvt_pass *pass, const struct kvt_model *model, int n_max,
+                                             enum kvt_level level, const struct kvt_parallel *parallel,
+                                             struct kvt_step *step, const struct kvt_allocator *allocator,
+                                             struct kvt_error *err);
+void kvt_pass_finish(struct kvt_pass *pass); /* harmless on a zeroed pass */
+
+/* Appends n tokens, 1 <= n <= n_max, to seq. Afterwards rows [n - keep, n) of pass->x are the last layer's output,
+ * keep in [0, n]. On failure seq is as it was. */
+KVT_MUST_CHECK enum kvt_status kvt_pass_run(struct kvt_pass *pass, struct kvt_seq *seq, const int32_t *ids, int n,
+                                            int keep, struct kvt_error *err);
+
+/* Calls fn for rows [first, pass->n), in parallel where there are many. */
+typedef void (*kvt_row_fn)(struct kvt_pass *pass, const struct kvt_layer *layer, int row);
+void kvt_pass_rows(struct kvt_pass *pass, const struct kvt_layer *layer, int first, kvt_row_fn fn);
+
+/* Attention with optional biases and norms of Q and K heads: x += out(attention(norm(x))). */
+enum kvt_status kvt_block_attend(struct kvt_pass *pass, const struct kvt_layer *layer, struct kvt_error *err);
+/* Gated feed-forward: x += down(silu(gate(norm(x))) * up(norm(x))). */
+void kvt_block_feed_gated(struct kvt_pass *pass, const struct kvt_layer *layer);
+
+#endif

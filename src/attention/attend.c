@@ -1,0 +1,343 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Attention over a step. The work is cut into jobs that depend on shapes alone: a sequence, a KV head, a block of query rows, and
+ * for few rows a span of the context. A job walks the tiles; each tile is unpacked once for all its query vectors (rows times
+ * heads of the group). A tile at the frontier is walked twice, once through its encoded rows and once through its 16-bit rows,
+ * each query masking what is not yet, or no longer, its own.
+ */
+#include "attention/attention.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "attention/state.h"
+#include "base/attr.h"
+#include "base/check.h"
+#include "base/parallel.h"
+
+enum {
+    MAX_VECTORS = 64, /* query vectors of a job, unless one row has more */
+    SPLIT_ROWS = 8,   /* query rows up to which the context is split */
+    SPAN_TILES = 16   /* tiles of one span */
+};
+
+/* What all jobs share. */
+struct run {
+    struct kvt_step *step;
+    const struct kvt_layer *layer;
+    int layer_index;
+    const struct kvt_attend *attend;
+    int group;          /* query heads per KV head */
+    int block_rows;     /* query rows of a job */
+    int n_vectors;      /* group * block_rows */
+    int k_size, v_size; /* of a row */
+    int ld_v;           /* v_size in whole blocks of lanes */
+    char *scratch;      /* per thread */
+    size_t scratch_bytes;
+    float *parts; /* states of spans: see part() */
+};
+
+/* One job. */
+struct job {
+    const struct kvt_step_entry *entry;
+    int head, first_row, n_rows; /* query rows of the entry */
+    int span, n_spans;
+    int64_t first_tile, end_tile;
+    size_t part; /* of its first vector */
+};
+
+struct scratch {
+    float *queries, *scores, *values, *block;
+    struct kvt_state *states;
+    int *first, *end; /* rows of the tile that each vector sees */
+};
+
+/* ---- cutting the work -------------------------------------------------------------------------------------------------- */
+
+static int n_spans(const struct kvt_step_entry *entry) {
+    if (entry->n_rows > SPLIT_ROWS) return 1;
+    return (int)kvt_div_up(entry->n_before + entry->n_rows, (int64_t)SPAN_TILES * KVT_TILE_ROWS);
+}
+
+static int n_blocks(const struct run *run, const struct kvt_step_entry *entry) {
+    return (int)kvt_div_up(entry->n_rows, run->block_rows);
+}
+
+static int n_jobs(const struct run *run) {
+    int n = 0;
+    for (int i = 0; i < run->step->n_seqs; i++) {
+        const struct kvt_step_entry *entry = &run->step->entries[i];
+        n += run->layer->plan.shape.n_kv_heads * n_blocks(run, entry) * n_spans(entry);
+    }
+    return n;
+}
+
+/* Job i. Spans that belong together are neighbours. */
+static struct job find_job(const struct run *run, int i) {
+    const int n_heads = run->layer->plan.shape.n_kv_heads;
+    const struct kvt_step_entry *entry = run->step->entries;
+    size_t part = 0;
+    for (;; entry++) {
+        const int n = n_heads * n_blocks(run, entry) * n_spans(entry);
+        if (i < n) break;
+        i -= n;
+        part += (size_t)n * (size_t)run->n_vectors;
+    }
+    struct job job = {.entry = entry, .n_spans = n_spans(entry), .part = part + (size_t)(i * run->n_vectors)};
+    const int blocks = n_blocks(run, entry), block = i / job.n_spans % blocks;
+    job.span = i % job.n_spans;
+    job.head = i / job.n_spans / blocks;
+    job.first_row = block * run->block_rows;
+    job.n_rows = KVT_MIN(run->block_rows, entry->n_rows - job.first_row);
+    const int64_t rows = entry->n_before + job.first_row + job.n_rows;
+    job.first_tile = (int64_t)job.span * SPAN_TILES;
+    job.end_tile = kvt_div_up(rows, KVT_TILE_ROWS);
+    if (job.n_spans > 1) job.end_tile = KVT_MIN(job.end_tile, job.first_tile + SPAN_TILES);
+    return job;
+}
+
+/* The state of a span's vector: max, sum, then ld_v values. */
+static float *part(const struct run *run, size_t i) { return run->parts + i * (size_t)(run->ld_v + 2); }
+
+/* ---- one pass over a tile ---------------------------------------------------------------------------------------------- */
+
+enum pass { PASS_SINK, PASS_BODY, PASS_TAIL };
+
+/* Rows [*first, *end) that the query at position p sees in a pass. */
+static void visible(const struct run *run, enum pass pass, int64_t p, int64_t *first, int64_t *end) {
+    const int64_t sink = run->layer->plan.sink, body_end = kvt_layer_body_end(run->layer, p + 1);
+    const int window = run->layer->plan.shape.window;
+    *first = pass == PASS_SINK ? 0 : pass == PASS_BODY ? sink : body_end;
+    *end = pass == PASS_SINK ? KVT_MIN(sink, p + 1) : pass == PASS_BODY ? body_end : p + 1;
+    if (window) *first = KVT_MAX(*first, p + 1 - window);
+}
+
+/* The same within tile t, per vector; returns the union, empty if first >= end. */
+static void tile_ranges(const struct run *run, const struct job *job, enum pass pass, int64_t tile,
+                        const struct scratch *s, int *first, int *end) {
+    *first = KVT_TILE_ROWS;
+    *end = 0;
+    for (int r = 0; r < job->n_rows; r++) {
+        int64_t a, b;
+        visible(run, pass, job->entry->n_before + job->first_row + r, &a, &b);
+        a = KVT_MIN(KVT_MAX(a - tile * KVT_TILE_ROWS, 0), KVT_TILE_ROWS);
+        b = KVT_MIN(KVT_MAX(b - tile * KVT_TILE_ROWS, 0), KVT_TILE_ROWS);
+        for (int g = 0; g < run->group; g++) {
+            s->first[r * run->group + g] = (int)a;
+            s->end[r * run->group + g] = (int)b;
+        }
+        if (a < b) {
+            *first = KVT_MIN(*first, (int)a);
+            *end = KVT_MAX(*end, (int)b);
+        }
+    }
+}
+
+/* Scores of rows [first, end) of a K tile, in whole blocks; what a vector does not see becomes -inf. */
+static void score_tile(const struct run *run, const struct kvt_tile *tile, const void *bytes, int n,
+                       const struct scratch *s, int first, int end) {
+    const struct kvt_kernels *k = &run->step->pool->kernels;
+    const int first_lane = first / KVT_LANES * KVT_LANES;
+    for (int lane = first_lane; lane < end; lane += KVT_LANES) {
+        k->unpack(tile, bytes, lane / KVT_LANES, s->block);
+        for (int v = 0; v < n; v++) memset(s->scores + v * KVT_TILE_ROWS + lane, 0, KVT_LANES * sizeof *s->scores);
+        k->fold(s->scores + lane, KVT_TILE_ROWS, s->queries, run->k_size, n, s->block, run->k_size);
+    }
+    for (int v = 0; v < n; v++) {
+        float *scores = s->scores + v * KVT_TILE_ROWS;
+        if (run->attend->softcap > 0)
+            for (int r = s->first[v]; r < s->end[v]; r++)
+                scores[r] = run->attend->softcap * tanhf(scores[r] / run->attend->softcap);
+        for (int r = first; r < end; r++)
+            if (r < s->first[v] || r >= s->end[v]) scores[r] = -INFINITY;
+    }
+}
+
+/* Softmax of the scores of rows [first, end), and their mix of a V tile. */
+static void mix_tile(const struct run *run, const struct kvt_tile *tile, const void *bytes, int n,
+                     const struct scratch *s, int first, int end) {
+    const struct kvt_kernels *k = &run->step->pool->kernels;
+    for (int v = 0; v < n; v++) {
+        struct kvt_state *state = &s->states[v];
+        const float keep = k->soften(s->scores + v * KVT_TILE_ROWS + first, end - first, &state->max, &state->sum);
+        if (keep != 1)
+            for (int i = 0; i < run->ld_v; i++) s->values[v * run->ld_v + i] *= keep;
+    }
+    for (int b = 0; b < kvt_tile_n_blocks(tile); b++) {
+        k->unpack(tile, bytes, b, s->block);
+        k->fold(s->values + b * KVT_LANES, run->ld_v, s->scores + first, KVT_TILE_ROWS, n, s->block + first * KVT_LANES,
+                end - first);
+    }
+}
+
+static void walk_tile(const struct run *run, const struct job *job, enum pass pass, int64_t tile,
+                      const struct scratch *s) {
+    int first, end;
+    tile_ranges(run, job, pass, tile, s, &first, &end);
+    if (first >= end) return;
+    const struct kvt_seq_layer *pages = &job->entry->seq->layers[run->layer_index];
+    const struct kvt_page_shape *shape = pass == PASS_BODY ? &run->layer->body : &run->layer->wide;
+    const char *page = (pass == PASS_BODY ? pages->body : pages->wide)[tile];
+    KVT_ASSERT(page != NULL);
+    const int n = job->n_rows * run->group;
+    score_tile(run, &shape->tile[KVT_SIDE_K], page + kvt_page_offset(shape, job->head, KVT_SIDE_K), n, s, first, end);
+    mix_tile(run, &shape->tile[KVT_SIDE_V], page + kvt_page_offset(shape, job->head, KVT_SIDE_V), n, s, first, end);
+}
+
+/* ---- jobs -------------------------------------------------------------------------------------------------------------- */
+
+static size_t scratch_need(const struct run *run) {
+    const size_t n = (size_t)run->n_vectors, f = sizeof(float);
+    const size_t block = (size_t)KVT_MAX(run->k_size, KVT_TILE_ROWS) * KVT_LANES * f;
+    const size_t floats = n * (size_t)(run->k_size + KVT_TILE_ROWS + run->ld_v) * f;
+    return (block + floats + n * (sizeof(struct kvt_state) + 2 * sizeof(int)) + 63) / 64 * 64;
+}
+
+static struct scratch scratch_of(const struct run *run, int thread) {
+    struct scratch s;
+    char *at = run->scratch + (size_t)thread * run->scratch_bytes;
+    s.block = (float *)(void *)at;
+    s.scores = s.block + KVT_MAX(run->k_size, KVT_TILE_ROWS) * KVT_LANES;
+    s.values = s.scores + run->n_vectors * KVT_TILE_ROWS;
+    s.queries = s.values + run->n_vectors * run->ld_v;
+    s.states = (struct kvt_state *)(s.queries + run->n_vectors * run->k_size);
+    s.first = (int *)(s.states + run->n_vectors);
+    s.end = s.first + run->n_vectors;
+    return s;
+}
+
+static void load_queries(const struct run *run, const struct job *job, const struct scratch *s) {
+    for (int r = 0; r < job->n_rows; r++)
+        for (int g = 0; g < run->group; g++) {
+            float *q = s->queries + (r * run->group + g) * run->k_size;
+            kvt_rows_load(&run->attend->q, job->entry->first + job->first_row + r, job->head * run->group + g,
+                          run->k_size, q);
+            for (int c = 0; c < run->k_size; c++) q[c] *= run->attend->scale;
+        }
+}
+
+/* Writes the result of one vector: row r of the job, query head g of its group. */
+static void finish(const struct run *run, const struct job *job, int r, int g, struct kvt_state state,
+                   const float *values) {
+    const struct kvt_attend *a = run->attend;
+    const int q_head = job->head * run->group + g;
+    const ptrdiff_t row = job->entry->first + job->first_row + r;
+    const float sink = a->sinks ? a->sinks[q_head] : -INFINITY;
+    float *out = a->out + row * a->out_row_stride + q_head * a->out_head_stride;
+    const float lse = kvt_state_finish(state, values, sink, out, run->v_size);
+    if (a->lse) a->lse[row * a->n_q_heads + q_head] = lse;
+}
+
+static void attend_job(void *arg, int i, int thread) {
+    const struct run *run = arg;
+    const struct job job = find_job(run, i);
+    const struct scratch s = scratch_of(run, thread);
+    const int n = job.n_rows * run->group;
+    load_queries(run, &job, &s);
+    memset(s.values, 0, (size_t)(n * run->ld_v) * sizeof *s.values);
+    for (int v = 0; v < n; v++) s.states[v] = kvt_state_empty();
+    for (int64_t t = job.first_tile; t < job.end_tile; t++) {
+        if (t * KVT_TILE_ROWS < run->layer->plan.sink) {
+            walk_tile(run, &job, PASS_SINK, t, &s);
+        } else {
+            walk_tile(run, &job, PASS_BODY, t, &s);
+            walk_tile(run, &job, PASS_TAIL, t, &s);
+        }
+    }
+    for (int r = 0; r < job.n_rows; r++)
+        for (int g = 0; g < run->group; g++) {
+            const int v = r * run->group + g;
+            const float *values = s.values + v * run->ld_v;
+            if (job.n_spans == 1) {
+                finish(run, &job, r, g, s.states[v], values);
+            } else {
+                float *to = part(run, job.part + (size_t)v);
+                to[0] = s.states[v].max;
+                to[1] = s.states[v].sum;
+                memcpy(to + 2, values, (size_t)run->ld_v * sizeof *to);
+            }
+        }
+}
+
+/* Merges the spans of a block of query rows, in the order of the context. `first` is the job of its first span. */
+static void merge_spans(const struct run *run, int first) {
+    const struct job job = find_job(run, first);
+    for (int r = 0; r < job.n_rows; r++)
+        for (int g = 0; g < run->group; g++) {
+            const size_t v = (size_t)(r * run->group + g);
+            float *a = part(run, job.part + v);
+            struct kvt_state state = {a[0], a[1]};
+            for (int span = 1; span < job.n_spans; span++) {
+                const float *b = part(run, job.part + v + (size_t)(span * run->n_vectors));
+                kvt_state_merge(&state, a + 2, (struct kvt_state){b[0], b[1]}, b + 2, run->ld_v);
+            }
+            finish(run, &job, r, g, state, a + 2);
+        }
+}
+
+/* ---- the call ---------------------------------------------------------------------------------------------------------- */
+
+static enum kvt_status check(const struct kvt_step *step, int layer, const struct kvt_attend *a,
+                             struct kvt_error *err) {
+    if (!step->n_seqs) return kvt_fail(err, KVT_ERR_STATE, "no step is begun");
+    if (layer < 0 || layer >= step->pool->plan->n_layers)
+        return kvt_fail(err, KVT_ERR_ARG, "there is no layer %d in a cache of %d", layer, step->pool->plan->n_layers);
+    if (!step->appended[layer])
+        return kvt_fail(err, KVT_ERR_STATE, "layer %d has no rows of this step yet: append comes before attend", layer);
+    const int n_heads = step->pool->plan->layers[layer].plan.shape.n_kv_heads;
+    if (a->n_q_heads < n_heads || a->n_q_heads % n_heads != 0)
+        return kvt_fail(err, KVT_ERR_ARG, "layer %d: %d query heads are not a multiple of %d KV heads", layer,
+                        a->n_q_heads, n_heads);
+    return KVT_OK;
+}
+
+/* Vectors whose states spans may have to keep, for the longest sequences that the step's may become. */
+static size_t n_parts(const struct run *run) {
+    size_t n = 0;
+    for (int i = 0; i < run->step->n_seqs; i++) {
+        const struct kvt_step_entry *entry = &run->step->entries[i];
+        if (entry->n_rows > SPLIT_ROWS) continue;
+        const int64_t spans = kvt_div_up(entry->seq->max_rows, (int64_t)SPAN_TILES * KVT_TILE_ROWS);
+        n += (size_t)(run->layer->plan.shape.n_kv_heads * n_blocks(run, entry) * run->n_vectors) * (size_t)spans;
+    }
+    return n;
+}
+
+static enum kvt_status take_scratch(struct run *run, struct kvt_error *err) {
+    struct kvt_step *step = run->step;
+    const size_t parts = n_parts(run) * (size_t)(run->ld_v + 2) * sizeof(float);
+    run->scratch_bytes = scratch_need(run);
+    const size_t need = (size_t)step->pool->parallel.n_threads * run->scratch_bytes + parts;
+    if (need > step->attention_bytes) {
+        void *bytes = kvt_take(&step->pool->allocator, need, 1);
+        if (!bytes) return kvt_fail(err, KVT_ERR_NOMEM, "no memory for attention: %zu bytes", need);
+        kvt_give(&step->pool->allocator, step->attention, step->attention_bytes, 1);
+        step->attention = bytes;
+        step->attention_bytes = need;
+    }
+    run->scratch = step->attention;
+    run->parts = (float *)(void *)(run->scratch + (size_t)step->pool->parallel.n_threads * run->scratch_bytes);
+    return KVT_OK;
+}
+
+enum kvt_status kvt_attention_run(struct kvt_step *step, int layer, const struct kvt_attend *attend,
+                                  struct kvt_error *err) {
+    KVT_TRY(check(step, layer, attend, err));
+    struct run run = {.step = step, .layer = &step->pool->plan->layers[layer], .layer_index = layer, .attend = attend};
+    const struct kvt_layer_shape *shape = &run.layer->plan.shape;
+    run.group = attend->n_q_heads / shape->n_kv_heads;
+    run.block_rows = KVT_MAX(1, MAX_VECTORS / run.group);
+    run.n_vectors = run.group * run.block_rows;
+    run.k_size = shape->k_size;
+    run.v_size = shape->v_size;
+    run.ld_v = (int)kvt_round_up(shape->v_size, KVT_LANES);
+    KVT_TRY(take_scratch(&run, err));
+    const int n = n_jobs(&run);
+    kvt_parallel_run(&step->pool->parallel, n, attend_job, &run);
+    for (int i = 0; i < n;) {
+        const int spans = find_job(&run, i).n_spans;
+        if (spans > 1) merge_spans(&run, i);
+        i += spans;
+    }
+    return KVT_OK;
+}

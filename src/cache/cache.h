@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Door of cache: what plans, pools, sequences and steps are made of, for attention and backends.
+ */
+#ifndef CACHE_CACHE_H
+#define CACHE_CACHE_H
+
+#include "base/alloc.h"
+#include "kernel/kernel.h"
+#include "kvtile/cache.h"
+
+/* How one kind of page of a layer lies in memory: for each KV head its K tile, then its V tile. */
+struct kvt_page_shape {
+    struct kvt_tile tile[KVT_SIDE_COUNT];
+    size_t head_bytes, bytes;
+};
+
+static inline size_t kvt_page_offset(const struct kvt_page_shape *page, int head, enum kvt_side side) {
+    return (size_t)head * page->head_bytes + (side == KVT_SIDE_V ? page->tile[KVT_SIDE_K].bytes : 0);
+}
+
+/* One layer of a plan, with all that follows from it. */
+struct kvt_layer {
+    struct kvt_layer_plan plan;
+    struct kvt_page_shape body, wide;
+    float limit[KVT_SIDE_COUNT]; /* the largest magnitude of a row's element */
+    bool direct; /* granularity 1 and no tail: a row is encoded before anyone reads it, and never kept in 16 bits */
+};
+
+struct kvt_plan {
+    struct kvt_allocator allocator;
+    int n_layers;
+    int max_heads, max_row; /* KV heads and elements of a row, over all layers */
+    char kv[80];
+    struct kvt_layer *layers;
+};
+
+int64_t kvt_layer_body_end(const struct kvt_layer *layer, int64_t n_rows);
+
+/* Pages [first, end) of each kind that n_rows rows need between steps. Wide pages of the sink are [0, n_sink). */
+struct kvt_page_sets {
+    int64_t n_sink, body, body_end, tail, tail_end;
+};
+struct kvt_page_sets kvt_layer_pages(const struct kvt_layer *layer, int64_t n_rows);
+
+/* What a backend does for a pool: memory of pages and rows in them. */
+struct kvt_page_ops {
+    /* A cleared page, aligned to 64, or NULL. */
+    void *(*take)(struct kvt_pool *pool, size_t bytes);
+    void (*give)(struct kvt_pool *pool, void *page, size_t bytes);
+    /* Rows to and from a tile; see kvt_tile_encode and kvt_tile_decode. */
+    void (*encode)(struct kvt_pool *pool, const struct kvt_codec *codec, const struct kvt_tile *tile, void *bytes,
+                   int first, int n, const float *rows, ptrdiff_t stride);
+    void (*decode)(struct kvt_pool *pool, const struct kvt_tile *tile, float *rows, ptrdiff_t stride, const void *bytes,
+                   int first, int n);
+};
+
+struct kvt_pool {
+    struct kvt_allocator allocator;
+    struct kvt_parallel parallel;
+    const struct kvt_page_ops *ops;
+    const void *backend; /* the backend's row */
+    struct kvt_kernels kernels;
+    struct kvt_plan *plan; /* a copy */
+    uint64_t byte_limit;
+    _Atomic uint64_t bytes, peak_bytes;
+    _Atomic int n_users; /* sequences and steps */
+};
+
+/* What kvt_pool_create does once the backend is found. */
+KVT_MUST_CHECK enum kvt_status kvt_pool_create_on(struct kvt_pool **out, const struct kvt_plan *plan,
+                                                  const struct kvt_pool_options *options,
+                                                  const struct kvt_page_ops *ops, const void *backend,
+                                                  struct kvt_error *err);
+/* LIMIT or NOMEM, with a sentence. */
+KVT_MUST_CHECK enum kvt_status kvt_page_take(struct kvt_pool *pool, size_t bytes, void **out, struct kvt_error *err);
+void kvt_page_give(struct kvt_pool *pool, void *page, size_t bytes);
+
+/* One layer of a sequence: a page for each tile, or NULL. */
+struct kvt_seq_layer {
+    void **body, **wide;
+    int64_t wide_from; /* rows [wide_from, n_rows) past the sink are in wide pages */
+};
+
+struct kvt_seq {
+    struct kvt_pool *pool;
+    int64_t n_rows, max_rows, n_tiles;
+    struct kvt_seq_layer *layers;
+    void **table;
+    struct kvt_step *step; /* that holds it, or NULL */
+};
+
+/* Gives back the pages that n_rows rows do not need between steps. */
+void kvt_seq_fit(struct kvt_seq *seq, int64_t n_rows);
+
+/* One sequence in a step. */
+struct kvt_step_entry {
+    struct kvt_seq *seq;
+    int64_t n_before; /* rows before the step */
+    int n_rows;       /* rows of the step */
+    int first;        /* their place in the step's batch */
+};
+
+struct kvt_bad_number {
+    bool found;
+    enum kvt_side side;
+    int64_t position;
+    int channel;
+    float value;
+};
+
+struct kvt_step {
+    struct kvt_pool *pool;
+    int max_seqs, max_rows, n_seqs, n_rows;
+    struct kvt_step_entry *entries;
+    bool *appended;             /* by layer */
+    struct kvt_bad_number *bad; /* by sequence and KV head: results of one append's jobs */
+    float *rows;                /* per thread, 128 rows of the longest kind */
+    void *attention;            /* scratch that attention keeps with a step, and its bytes */
+    size_t attention_bytes;
+};
+
+/* Body rows of a layer after the step, and before it. */
+static inline int64_t kvt_entry_body_end(const struct kvt_layer *layer, const struct kvt_step_entry *entry) {
+    return kvt_layer_body_end(layer, entry->n_before + entry->n_rows);
+}
+
+/* Element (row, head) of a caller's matrix as floats. */
+void kvt_rows_load(const struct kvt_rows *rows, int64_t row, int head, int n, float *out);
+
+#endif

@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The plan: which codec, sink and tail each layer has, what its pages look like, and how many a length needs.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/attr.h"
+#include "base/check.h"
+#include "cache/cache.h"
+
+static void init_page(struct kvt_page_shape *page, const struct kvt_codec *const codec[KVT_SIDE_COUNT],
+                      const struct kvt_layer_shape *shape) {
+    kvt_codec_describe(codec[KVT_SIDE_K], KVT_SIDE_K, shape->k_size, &page->tile[KVT_SIDE_K]);
+    kvt_codec_describe(codec[KVT_SIDE_V], KVT_SIDE_V, shape->v_size, &page->tile[KVT_SIDE_V]);
+    page->head_bytes = page->tile[KVT_SIDE_K].bytes + page->tile[KVT_SIDE_V].bytes;
+    page->bytes = (size_t)shape->n_kv_heads * page->head_bytes;
+}
+
+/* "K" or "K,V" to two codecs. */
+static enum kvt_status parse_kv(const struct kvt_codec *codec[KVT_SIDE_COUNT], const char *kv, struct kvt_error *err) {
+    char name[2][40];
+    const char *comma = strchr(kv, ',');
+    const size_t k_len = comma ? (size_t)(comma - kv) : strlen(kv);
+    const char *v = comma ? comma + 1 : kv;
+    if (k_len >= sizeof name[0] || strlen(v) >= sizeof name[1] || strchr(v, ','))
+        return kvt_fail(err, KVT_ERR_ARG, "'%.60s' is no cache: write K or K,V, each the name of a codec", kv);
+    snprintf(name[0], sizeof name[0], "%.*s", (int)k_len, kv);
+    snprintf(name[1], sizeof name[1], "%s", v);
+    KVT_TRY(kvt_codec_parse(&codec[KVT_SIDE_K], name[0], err));
+    return kvt_codec_parse(&codec[KVT_SIDE_V], comma ? name[1] : name[0], err);
+}
+
+static enum kvt_status check_shape(const struct kvt_layer_shape *shape, int layer,
+                                   const struct kvt_codec *const codec[KVT_SIDE_COUNT], struct kvt_error *err) {
+    if (shape->n_kv_heads < 1 || shape->n_kv_heads > 1024 || shape->window < 0)
+        return kvt_fail(err, KVT_ERR_ARG,
+                        "layer %d: %d KV heads, window %d: heads must be 1 to 1024, windows not negative", layer,
+                        shape->n_kv_heads, shape->window);
+    struct kvt_error why;
+    enum kvt_status status = kvt_codec_fits(codec[KVT_SIDE_K], KVT_SIDE_K, shape->k_size, &why);
+    if (status == KVT_OK) status = kvt_codec_fits(codec[KVT_SIDE_V], KVT_SIDE_V, shape->v_size, &why);
+    return status == KVT_OK ? KVT_OK : kvt_fail(err, status, "layer %d: %s", layer, why.text);
+}
+
+static const struct kvt_codec *wide_codec(const struct kvt_codec *codec) {
+    const struct kvt_codec *f16 = NULL;
+    if (codec->info.plain) return codec;
+    return kvt_codec_parse(&f16, "f16", NULL) == KVT_OK ? f16 : NULL;
+}
+
+static void init_layer(struct kvt_layer *layer, const struct kvt_layer_shape *shape,
+                       const struct kvt_codec *const codec[KVT_SIDE_COUNT], int sink, int tail) {
+    struct kvt_layer_plan *plan = &layer->plan;
+    plan->shape = *shape;
+    plan->granularity = 1;
+    for (int side = 0; side < KVT_SIDE_COUNT; side++) {
+        plan->codec[side] = codec[side];
+        plan->wide[side] = wide_codec(codec[side]);
+        plan->granularity = KVT_MAX(plan->granularity, codec[side]->info.granularity);
+        layer->limit[side] = KVT_MIN(kvt_codec_limit(codec[side]), kvt_codec_limit(plan->wide[side]));
+    }
+    plan->sink = sink;
+    plan->tail = tail;
+    plan->reason = "as asked";
+    layer->direct = plan->granularity == 1 && tail == 0;
+    init_page(&layer->body, plan->codec, shape);
+    init_page(&layer->wide, plan->wide, shape);
+}
+
+static enum kvt_status check_options(const struct kvt_shape *shape, const struct kvt_plan_options *o,
+                                     struct kvt_error *err) {
+    if (shape->n_layers < 1 || shape->n_layers > 4096)
+        return kvt_fail(err, KVT_ERR_ARG, "a cache has 1 to 4096 layers, not %d", shape->n_layers);
+    if (o->sink < 0 || o->sink % KVT_TILE_ROWS != 0)
+        return kvt_fail(err, KVT_ERR_ARG, "a sink of %d rows: it must be a multiple of %d (0, %d, %d, ...)", o->sink,
+                        KVT_TILE_ROWS, KVT_TILE_ROWS, 2 * KVT_TILE_ROWS);
+    if (o->tail < 0) return kvt_fail(err, KVT_ERR_ARG, "a tail of %d rows: it cannot be negative", o->tail);
+    return KVT_OK;
+}
+
+enum kvt_status kvt_plan_create(struct kvt_plan **out, const struct kvt_shape *shape,
+                                const struct kvt_plan_options *options, const struct kvt_allocator *allocator,
+                                struct kvt_error *err) {
+    const struct kvt_plan_options none = {.struct_size = sizeof none};
+    const struct kvt_plan_options *o = options ? options : &none;
+    const struct kvt_codec *codec[KVT_SIDE_COUNT];
+    KVT_TRY(check_options(shape, o, err));
+    KVT_TRY(parse_kv(codec, o->kv ? o->kv : "f16", err));
+    for (int l = 0; l < shape->n_layers; l++) KVT_TRY(check_shape(&shape->layers[l], l, codec, err));
+
+    const struct kvt_allocator a = kvt_allocator_or_default(allocator);
+    struct kvt_plan *plan = kvt_take_zero(&a, 1, sizeof *plan);
+    struct kvt_layer *layers = kvt_take_zero(&a, (size_t)shape->n_layers, sizeof *layers);
+    if (!plan || !layers) {
+        kvt_give(&a, plan, 1, sizeof *plan);
+        kvt_give(&a, layers, (size_t)shape->n_layers, sizeof *layers);
+        return kvt_fail(err, KVT_ERR_NOMEM, "no memory for a plan of %d layers", shape->n_layers);
+    }
+    *plan = (struct kvt_plan){.allocator = a, .n_layers = shape->n_layers, .layers = layers};
+    for (int l = 0; l < plan->n_layers; l++) {
+        const struct kvt_layer_shape *s = &shape->layers[l];
+        init_layer(&layers[l], s, codec, o->sink, o->tail);
+        plan->max_heads = KVT_MAX(plan->max_heads, s->n_kv_heads);
+        plan->max_row = KVT_MAX(plan->max_row, KVT_MAX(s->k_size, s->v_size));
+    }
+    const bool same = codec[KVT_SIDE_K] == codec[KVT_SIDE_V];
+    snprintf(plan->kv, sizeof plan->kv, "%s%s%s", codec[KVT_SIDE_K]->info.name, same ? "" : ",",
+             same ? "" : codec[KVT_SIDE_V]->info.name);
+    *out = plan;
+    return KVT_OK;
+}
+
+void kvt_plan_destroy(struct kvt_plan *plan) {
+    if (!plan) return;
+    const struct kvt_allocator a = plan->allocator;
+    kvt_give(&a, plan->layers, (size_t)plan->n_layers, sizeof *plan->layers);
+    kvt_give(&a, plan, 1, sizeof *plan);
+}
+
+int kvt_plan_n_layers(const struct kvt_plan *plan) { return plan->n_layers; }
+
+const struct kvt_layer_plan *kvt_plan_layer(const struct kvt_plan *plan, int layer) {
+    return layer >= 0 && layer < plan->n_layers ? &plan->layers[layer].plan : NULL;
+}
+
+const char *kvt_plan_kv(const struct kvt_plan *plan) { return plan->kv; }
+
+/* ---- lengths ----------------------------------------------------------------------------------------------------------- */
+
+int64_t kvt_layer_body_end(const struct kvt_layer *layer, int64_t n_rows) {
+    const int64_t g = layer->plan.granularity, rows = n_rows - layer->plan.sink - layer->plan.tail;
+    return layer->plan.sink + (rows > 0 ? rows / g * g : 0);
+}
+
+int64_t kvt_plan_body_end(const struct kvt_plan *plan, int layer, int64_t n_rows) {
+    return kvt_layer_body_end(&plan->layers[layer], n_rows);
+}
+
+struct kvt_page_sets kvt_layer_pages(const struct kvt_layer *layer, int64_t n_rows) {
+    const int64_t sink = layer->plan.sink, end = kvt_layer_body_end(layer, n_rows), t = KVT_TILE_ROWS;
+    struct kvt_page_sets sets = {.n_sink = kvt_div_up(KVT_MIN(n_rows, sink), t)};
+    if (end > sink) {
+        sets.body = sink / t;
+        sets.body_end = kvt_div_up(end, t);
+    }
+    if (end < n_rows) {
+        sets.tail = end / t;
+        sets.tail_end = kvt_div_up(n_rows, t);
+    }
+    return sets;
+}
+
+static void add_layer(struct kvt_usage *u, const struct kvt_layer *layer, int64_t n_rows) {
+    const struct kvt_page_sets sets = kvt_layer_pages(layer, n_rows);
+    const uint64_t heads = (uint64_t)layer->plan.shape.n_kv_heads;
+    for (int side = 0; side < KVT_SIDE_COUNT; side++) {
+        const uint64_t wide = heads * layer->wide.tile[side].bytes, body = heads * layer->body.tile[side].bytes;
+        u->bytes[side][KVT_REGION_SINK] += wide * (uint64_t)sets.n_sink;
+        u->bytes[side][KVT_REGION_BODY] += body * (uint64_t)(sets.body_end - sets.body);
+        u->bytes[side][KVT_REGION_TAIL] += wide * (uint64_t)(sets.tail_end - sets.tail);
+    }
+}
+
+struct kvt_usage kvt_plan_usage(const struct kvt_plan *plan, int layer, int64_t n_rows) {
+    struct kvt_usage u = {0};
+    const int first = layer < 0 ? 0 : layer, end = layer < 0 ? plan->n_layers : layer + 1;
+    for (int l = first; l < end; l++) add_layer(&u, &plan->layers[l], n_rows);
+    for (int side = 0; side < KVT_SIDE_COUNT; side++)
+        for (int region = 0; region < KVT_REGION_COUNT; region++) u.total_bytes += u.bytes[side][region];
+    const struct kvt_layer *shown = &plan->layers[first];
+    const int64_t sink = KVT_MIN(n_rows, shown->plan.sink);
+    u.rows[KVT_REGION_SINK] = sink;
+    u.rows[KVT_REGION_BODY] = KVT_MAX(kvt_layer_body_end(shown, n_rows) - shown->plan.sink, 0);
+    u.rows[KVT_REGION_TAIL] = n_rows - sink - u.rows[KVT_REGION_BODY];
+    return u;
+}
+
+uint64_t kvt_plan_bytes(const struct kvt_plan *plan, int64_t n_rows) {
+    return kvt_plan_usage(plan, -1, n_rows).total_bytes;
+}

@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The pool: pages with a byte limit.
+ */
+#include <string.h>
+
+#include "base/check.h"
+#include "cache/cache.h"
+
+static struct kvt_plan *copy_plan(const struct kvt_plan *plan, const struct kvt_allocator *a) {
+    struct kvt_plan *copy = kvt_take(a, 1, sizeof *copy);
+    struct kvt_layer *layers = kvt_take(a, (size_t)plan->n_layers, sizeof *layers);
+    if (!copy || !layers) {
+        kvt_give(a, copy, 1, sizeof *copy);
+        kvt_give(a, layers, (size_t)plan->n_layers, sizeof *layers);
+        return NULL;
+    }
+    *copy = *plan;
+    copy->allocator = *a;
+    copy->layers = layers;
+    memcpy(layers, plan->layers, (size_t)plan->n_layers * sizeof *layers);
+    return copy;
+}
+
+enum kvt_status kvt_pool_create_on(struct kvt_pool **out, const struct kvt_plan *plan,
+                                   const struct kvt_pool_options *options, const struct kvt_page_ops *ops,
+                                   const void *backend, struct kvt_error *err) {
+    enum kvt_level level;
+    KVT_TRY(kvt_level_parse(&level, options->level ? options->level : "auto", err));
+    const struct kvt_allocator a = kvt_allocator_or_default(options->allocator);
+    struct kvt_pool *pool = kvt_take_zero(&a, 1, sizeof *pool);
+    struct kvt_plan *copy = copy_plan(plan, &a);
+    if (!pool || !copy) {
+        kvt_give(&a, pool, 1, sizeof *pool);
+        kvt_plan_destroy(copy);
+        return kvt_fail(err, KVT_ERR_NOMEM, "no memory for a page pool");
+    }
+    pool->allocator = a;
+    pool->parallel = options->parallel ? *options->parallel : kvt_parallel_default(1);
+    pool->ops = ops;
+    pool->backend = backend;
+    pool->kernels = kvt_kernels_select(level);
+    pool->plan = copy;
+    pool->byte_limit = options->byte_limit;
+    *out = pool;
+    return KVT_OK;
+}
+
+void kvt_pool_destroy(struct kvt_pool *pool) {
+    if (!pool) return;
+    KVT_ASSERT(atomic_load(&pool->n_users) == 0);
+    KVT_ASSERT(atomic_load(&pool->bytes) == 0);
+    const struct kvt_allocator a = pool->allocator;
+    kvt_plan_destroy(pool->plan);
+    kvt_give(&a, pool, 1, sizeof *pool);
+}
+
+uint64_t kvt_pool_bytes(const struct kvt_pool *pool) { return atomic_load(&pool->bytes); }
+
+uint64_t kvt_pool_peak_bytes(const struct kvt_pool *pool) { return atomic_load(&pool->peak_bytes); }
+
+enum kvt_status kvt_page_take(struct kvt_pool *pool, size_t bytes, void **out, struct kvt_error *err) {
+    const uint64_t now = atomic_fetch_add(&pool->bytes, bytes) + bytes;
+    if (pool->byte_limit && now > pool->byte_limit) {
+        atomic_fetch_sub(&pool->bytes, bytes);
+        return kvt_fail(err, KVT_ERR_LIMIT, "the cache is full: a page of %zu bytes would pass its limit of %llu bytes",
+                        bytes, (unsigned long long)pool->byte_limit);
+    }
+    void *page = pool->ops->take(pool, bytes);
+    if (!page) {
+        atomic_fetch_sub(&pool->bytes, bytes);
+        return kvt_fail(err, KVT_ERR_NOMEM, "no memory for a cache page of %zu bytes; the cache has %llu bytes", bytes,
+                        (unsigned long long)atomic_load(&pool->bytes));
+    }
+    uint64_t peak = atomic_load(&pool->peak_bytes);
+    while (now > peak && !atomic_compare_exchange_weak(&pool->peak_bytes, &peak, now)) {
+    }
+    *out = page;
+    return KVT_OK;
+}
+
+void kvt_page_give(struct kvt_pool *pool, void *page, size_t bytes) {
+    if (!page) return;
+    pool->ops->give(pool, page, bytes);
+    atomic_fetch_sub(&pool->bytes, bytes);
+}

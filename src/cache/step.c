@@ -1,0 +1,278 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A step: new rows of a batch of sequences. Rows are first written to 16-bit pages, which stay until the step ends, so that
+ * each query finds the rows that are still in 16 bits for it; then the groups that are complete are encoded from there. Where
+ * no query ever sees a 16-bit row (granularity 1, no tail) rows are encoded at once.
+ */
+#include <math.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "base/half.h"
+#include "base/parallel.h"
+#include "cache/cache.h"
+
+static size_t n_scratch(const struct kvt_pool *pool) {
+    return (size_t)pool->parallel.n_threads * KVT_TILE_ROWS * (size_t)pool->plan->max_row;
+}
+
+enum kvt_status kvt_step_create(struct kvt_step **out, struct kvt_pool *pool, int max_seqs, int max_rows,
+                                struct kvt_error *err) {
+    if (max_seqs < 1 || max_rows < max_seqs || max_rows > 1 << 24)
+        return kvt_fail(err, KVT_ERR_ARG, "a step of %d sequences and %d rows: it needs 1 sequence and a row for each",
+                        max_seqs, max_rows);
+    const struct kvt_allocator *a = &pool->allocator;
+    struct kvt_step *step = kvt_take_zero(a, 1, sizeof *step);
+    if (!step) return kvt_fail(err, KVT_ERR_NOMEM, "no memory for a step");
+    *step = (struct kvt_step){.pool = pool, .max_seqs = max_seqs, .max_rows = max_rows};
+    step->entries = kvt_take_zero(a, (size_t)max_seqs, sizeof *step->entries);
+    step->appended = kvt_take_zero(a, (size_t)pool->plan->n_layers, sizeof *step->appended);
+    step->bad = kvt_take_zero(a, (size_t)max_seqs * (size_t)pool->plan->max_heads, sizeof *step->bad);
+    step->rows = kvt_take(a, n_scratch(pool), sizeof *step->rows);
+    atomic_fetch_add(&pool->n_users, 1);
+    if (!step->entries || !step->appended || !step->bad || !step->rows) {
+        kvt_step_destroy(step);
+        return kvt_fail(err, KVT_ERR_NOMEM, "no memory for a step of %d rows", max_rows);
+    }
+    *out = step;
+    return KVT_OK;
+}
+
+void kvt_step_destroy(struct kvt_step *step) {
+    if (!step) return;
+    kvt_step_abandon(step);
+    struct kvt_pool *pool = step->pool;
+    const struct kvt_allocator *a = &pool->allocator;
+    kvt_give(a, step->entries, (size_t)step->max_seqs, sizeof *step->entries);
+    kvt_give(a, step->appended, (size_t)pool->plan->n_layers, sizeof *step->appended);
+    kvt_give(a, step->bad, (size_t)step->max_seqs * (size_t)pool->plan->max_heads, sizeof *step->bad);
+    kvt_give(a, step->rows, n_scratch(pool), sizeof *step->rows);
+    kvt_give(a, step->attention, step->attention_bytes, 1);
+    kvt_give(a, step, 1, sizeof *step);
+    atomic_fetch_sub(&pool->n_users, 1);
+}
+
+/* ---- begin ------------------------------------------------------------------------------------------------------------- */
+
+static enum kvt_status take_range(struct kvt_pool *pool, void **pages, size_t bytes, int64_t first, int64_t end,
+                                  struct kvt_error *err) {
+    for (int64_t i = first; i < end; i++)
+        if (!pages[i]) KVT_TRY(kvt_page_take(pool, bytes, &pages[i], err));
+    return KVT_OK;
+}
+
+/* All pages that one sequence needs in one layer: for its new rows in 16 bits, for all groups that become complete. */
+static enum kvt_status take_pages(struct kvt_seq *seq, int l, int64_t before, int64_t after, struct kvt_error *err) {
+    struct kvt_pool *pool = seq->pool;
+    const struct kvt_layer *layer = &pool->plan->layers[l];
+    struct kvt_seq_layer *mine = &seq->layers[l];
+    const int64_t wide_end = layer->direct ? KVT_MIN(after, (int64_t)layer->plan.sink) : after;
+    if (before < wide_end)
+        KVT_TRY(take_range(pool, mine->wide, layer->wide.bytes, before / KVT_TILE_ROWS,
+                           kvt_div_up(wide_end, KVT_TILE_ROWS), err));
+    const struct kvt_page_sets sets = kvt_layer_pages(layer, after);
+    return take_range(pool, mine->body, layer->body.bytes, sets.body, sets.body_end, err);
+}
+
+static enum kvt_status check_begin(const struct kvt_step *step, struct kvt_seq *const *seqs, const int *n_rows,
+                                   int n_seqs, struct kvt_error *err) {
+    if (step->n_seqs) return kvt_fail(err, KVT_ERR_STATE, "a step is begun already: end or abandon it first");
+    if (n_seqs < 1 || n_seqs > step->max_seqs)
+        return kvt_fail(err, KVT_ERR_ARG, "%d sequences in a step made for 1 to %d", n_seqs, step->max_seqs);
+    int64_t total = 0;
+    for (int i = 0; i < n_seqs; i++) {
+        const struct kvt_seq *seq = seqs[i];
+        if (seq->pool != step->pool)
+            return kvt_fail(err, KVT_ERR_ARG, "sequence %d of the step belongs to another pool", i);
+        if (seq->step) return kvt_fail(err, KVT_ERR_STATE, "sequence %d of the step is in a step already", i);
+        for (int j = 0; j < i; j++)
+            if (seqs[j] == seq) return kvt_fail(err, KVT_ERR_ARG, "sequences %d and %d of the step are the same", j, i);
+        if (n_rows[i] < 1) return kvt_fail(err, KVT_ERR_ARG, "sequence %d gets %d rows: at least 1", i, n_rows[i]);
+        if (n_rows[i] > seq->max_rows - seq->n_rows)
+            return kvt_fail(err, KVT_ERR_LIMIT, "sequence %d has %lld rows of at most %lld: %d more do not fit", i,
+                            (long long)seq->n_rows, (long long)seq->max_rows, n_rows[i]);
+        total += n_rows[i];
+    }
+    if (total > step->max_rows)
+        return kvt_fail(err, KVT_ERR_ARG, "%lld rows in a step made for %d", (long long)total, step->max_rows);
+    return KVT_OK;
+}
+
+enum kvt_status kvt_step_begin(struct kvt_step *step, struct kvt_seq *const *seqs, const int *n_rows, int n_seqs,
+                               struct kvt_error *err) {
+    KVT_TRY(check_begin(step, seqs, n_rows, n_seqs, err));
+    enum kvt_status status = KVT_OK;
+    for (int i = 0; i < n_seqs && status == KVT_OK; i++)
+        for (int l = 0; l < step->pool->plan->n_layers && status == KVT_OK; l++)
+            status = take_pages(seqs[i], l, seqs[i]->n_rows, seqs[i]->n_rows + n_rows[i], err);
+    if (status != KVT_OK) {
+        for (int i = 0; i < n_seqs; i++) kvt_seq_fit(seqs[i], seqs[i]->n_rows);
+        return status;
+    }
+    step->n_rows = 0;
+    for (int i = 0; i < n_seqs; i++) {
+        step->entries[i] = (struct kvt_step_entry){seqs[i], seqs[i]->n_rows, n_rows[i], step->n_rows};
+        step->n_rows += n_rows[i];
+        seqs[i]->step = step;
+    }
+    step->n_seqs = n_seqs;
+    memset(step->appended, 0, (size_t)step->pool->plan->n_layers * sizeof *step->appended);
+    return KVT_OK;
+}
+
+/* ---- append ------------------------------------------------------------------------------------------------------------ */
+
+void kvt_rows_load(const struct kvt_rows *rows, int64_t row, int head, int n, float *out) {
+    const ptrdiff_t at = (ptrdiff_t)row * rows->row_stride + head * rows->head_stride;
+    if (rows->type == KVT_TYPE_F32) {
+        memcpy(out, (const float *)rows->data + at, (size_t)n * sizeof *out);
+        return;
+    }
+    const uint16_t *half = (const uint16_t *)rows->data + at;
+    if (rows->type == KVT_TYPE_F16)
+        for (int i = 0; i < n; i++) out[i] = kvt_f32_from_f16(half[i]);
+    else
+        for (int i = 0; i < n; i++) out[i] = kvt_f32_from_bf16(half[i]);
+}
+
+struct append {
+    struct kvt_step *step;
+    int layer;
+    const struct kvt_rows *rows[KVT_SIDE_COUNT];
+};
+
+static bool check_numbers(const float *x, int n, float limit, struct kvt_bad_number *bad) {
+    bool good = true;
+    for (int i = 0; i < n; i++) good &= fabsf(x[i]) <= limit;
+    if (good) return true;
+    int i = 0;
+    while (fabsf(x[i]) <= limit) i++;
+    bad->found = true;
+    bad->channel = i;
+    bad->value = x[i];
+    return false;
+}
+
+/* What a row is once it has been in 16 bits. */
+static void round_to_wide(const struct kvt_tile *wide, float *x, int n) {
+    if (wide->number == KVT_NUMBER_F16)
+        for (int i = 0; i < n; i++) x[i] = kvt_f32_from_f16(kvt_f16_from_f32(x[i]));
+    else if (wide->number == KVT_NUMBER_BF16)
+        for (int i = 0; i < n; i++) x[i] = kvt_f32_from_bf16(kvt_bf16_from_f32(x[i]));
+}
+
+/* New rows of one sequence, head and side, in runs within a tile and a region: checked, then written where they go. */
+static bool write_rows(const struct append *a, const struct kvt_step_entry *entry, enum kvt_side side, int head,
+                       float *rows, struct kvt_bad_number *bad) {
+    struct kvt_pool *pool = a->step->pool;
+    const struct kvt_layer *layer = &pool->plan->layers[a->layer];
+    const struct kvt_seq_layer *mine = &entry->seq->layers[a->layer];
+    const int d = kvt_tile_row_size(&layer->wide.tile[side]);
+    for (int done = 0; done < entry->n_rows;) {
+        const int64_t at = entry->n_before + done;
+        const bool direct = layer->direct && at >= layer->plan.sink;
+        const struct kvt_page_shape *shape = direct ? &layer->body : &layer->wide;
+        const int first = (int)(at % KVT_TILE_ROWS), n = KVT_MIN(KVT_TILE_ROWS - first, entry->n_rows - done);
+        for (int i = 0; i < n; i++) {
+            float *x = rows + i * d;
+            kvt_rows_load(a->rows[side], entry->first + done + i, head, d, x);
+            if (!check_numbers(x, d, layer->limit[side], bad)) {
+                bad->side = side;
+                bad->position = at + i;
+                return false;
+            }
+            if (direct) round_to_wide(&layer->wide.tile[side], x, d);
+        }
+        char *page = (direct ? mine->body : mine->wide)[at / KVT_TILE_ROWS];
+        pool->ops->encode(pool, direct ? layer->plan.codec[side] : layer->plan.wide[side], &shape->tile[side],
+                          page + kvt_page_offset(shape, head, side), first, n, rows, d);
+        done += n;
+    }
+    return true;
+}
+
+/* Encodes the groups that this step completes, from their 16-bit rows. */
+static void encode_body(const struct append *a, const struct kvt_step_entry *entry, enum kvt_side side, int head,
+                        float *rows) {
+    struct kvt_pool *pool = a->step->pool;
+    const struct kvt_layer *layer = &pool->plan->layers[a->layer];
+    const struct kvt_seq_layer *mine = &entry->seq->layers[a->layer];
+    const struct kvt_tile *wide = &layer->wide.tile[side], *body = &layer->body.tile[side];
+    const int d = kvt_tile_row_size(wide);
+    const int64_t end = kvt_entry_body_end(layer, entry);
+    for (int64_t at = kvt_layer_body_end(layer, entry->n_before); at < end;) {
+        const int64_t tile = at / KVT_TILE_ROWS;
+        const int first = (int)(at % KVT_TILE_ROWS), n = (int)KVT_MIN(KVT_TILE_ROWS - first, end - at);
+        pool->ops->decode(pool, wide, rows, d, (char *)mine->wide[tile] + kvt_page_offset(&layer->wide, head, side),
+                          first, n);
+        pool->ops->encode(pool, layer->plan.codec[side], body,
+                          (char *)mine->body[tile] + kvt_page_offset(&layer->body, head, side), first, n, rows, d);
+        at += n;
+    }
+}
+
+/* Job i: one sequence and KV head. */
+static void append_job(void *arg, int i, int thread) {
+    const struct append *a = arg;
+    struct kvt_step *step = a->step;
+    const struct kvt_layer *layer = &step->pool->plan->layers[a->layer];
+    const int n_heads = layer->plan.shape.n_kv_heads, head = i % n_heads;
+    const struct kvt_step_entry *entry = &step->entries[i / n_heads];
+    float *rows = step->rows + (size_t)thread * KVT_TILE_ROWS * (size_t)step->pool->plan->max_row;
+    struct kvt_bad_number *bad = &step->bad[i];
+    bad->found = false;
+    for (int side = 0; side < KVT_SIDE_COUNT; side++)
+        if (!write_rows(a, entry, (enum kvt_side)side, head, rows, bad)) return;
+    if (layer->direct) return;
+    for (int side = 0; side < KVT_SIDE_COUNT; side++) encode_body(a, entry, (enum kvt_side)side, head, rows);
+}
+
+enum kvt_status kvt_step_append(struct kvt_step *step, int layer, const struct kvt_rows *k, const struct kvt_rows *v,
+                                const struct kvt_rows *q, int n_q_heads, struct kvt_error *err) {
+    (void)q, (void)n_q_heads; /* no codec uses them yet */
+    if (!step->n_seqs) return kvt_fail(err, KVT_ERR_STATE, "no step is begun");
+    if (layer < 0 || layer >= step->pool->plan->n_layers)
+        return kvt_fail(err, KVT_ERR_ARG, "there is no layer %d in a cache of %d", layer, step->pool->plan->n_layers);
+    if (step->appended[layer]) return kvt_fail(err, KVT_ERR_STATE, "layer %d has this step's rows already", layer);
+    struct append a = {step, layer, {k, v}};
+    const int n_heads = step->pool->plan->layers[layer].plan.shape.n_kv_heads, n_jobs = step->n_seqs * n_heads;
+    /* Few rows are not worth waking threads for. */
+    kvt_parallel_run(step->n_rows < 16 ? NULL : &step->pool->parallel, n_jobs, append_job, &a);
+    for (int i = 0; i < n_jobs; i++) {
+        const struct kvt_bad_number *bad = &step->bad[i];
+        if (bad->found)
+            return kvt_fail(
+                err, KVT_ERR_RANGE,
+                "layer %d, %s, KV head %d, position %lld, channel %d is %g: rows must be finite and at most "
+                "%g in magnitude",
+                layer, bad->side == KVT_SIDE_K ? "K" : "V", i % n_heads, (long long)bad->position, bad->channel,
+                (double)bad->value, (double)step->pool->plan->layers[layer].limit[bad->side]);
+    }
+    step->appended[layer] = true;
+    return KVT_OK;
+}
+
+/* ---- end --------------------------------------------------------------------------------------------------------------- */
+
+static void release(struct kvt_step *step) {
+    for (int i = 0; i < step->n_seqs; i++) step->entries[i].seq->step = NULL;
+    step->n_seqs = 0;
+}
+
+enum kvt_status kvt_step_end(struct kvt_step *step, struct kvt_error *err) {
+    if (!step->n_seqs) return kvt_fail(err, KVT_ERR_STATE, "no step is begun");
+    for (int l = 0; l < step->pool->plan->n_layers; l++)
+        if (!step->appended[l]) return kvt_fail(err, KVT_ERR_STATE, "layer %d has no rows of this step yet", l);
+    for (int i = 0; i < step->n_seqs; i++) {
+        struct kvt_step_entry *entry = &step->entries[i];
+        entry->seq->n_rows = entry->n_before + entry->n_rows;
+        kvt_seq_fit(entry->seq, entry->seq->n_rows);
+    }
+    release(step);
+    return KVT_OK;
+}
+
+void kvt_step_abandon(struct kvt_step *step) {
+    for (int i = 0; i < step->n_seqs; i++) kvt_seq_fit(step->entries[i].seq, step->entries[i].n_before);
+    release(step);
+}

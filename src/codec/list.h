@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Every encoder, one line each: the order gives the codecs' places in the registry, so append only.
+ */
+#ifndef CODEC_LIST_H
+#define CODEC_LIST_H
+
+#define KVT_ENCODERS(X)                                                                                                \
+    X(f32)                                                                                                             \
+    X(f16)                                                                                                             \
+    X(bf16)                                                                                                            \
+    X(affine)                                                                                                          \
+    X(kivi)
+
+#endif

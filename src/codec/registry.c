@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * All codecs, by number and by name, and the public calls that need no cache.
+ */
+#include <float.h>
+#include <math.h>
+#include <string.h>
+
+#include "base/attr.h"
+#include "base/check.h"
+#include "codec/codec.h"
+#include "codec/list.h"
+
+#define X(name) extern const struct kvt_encoder kvt_encoder_##name;
+KVT_ENCODERS(X)
+#undef X
+
+static const struct kvt_encoder *const encoders[] = {
+#define X(name) &kvt_encoder_##name,
+    KVT_ENCODERS(X)
+#undef X
+};
+
+size_t kvt_codec_count(void) {
+    size_t n = 0;
+    for (size_t e = 0; e < KVT_ARRAY_LEN(encoders); e++) n += encoders[e]->n_codecs;
+    return n;
+}
+
+const struct kvt_codec *kvt_codec_at(size_t i) {
+    for (size_t e = 0; e < KVT_ARRAY_LEN(encoders); e++) {
+        if (i < encoders[e]->n_codecs) return &encoders[e]->codecs[i];
+        i -= encoders[e]->n_codecs;
+    }
+    return NULL;
+}
+
+struct kvt_codec_info kvt_codec_info(const struct kvt_codec *codec) {
+    return codec->info;
+}
+
+/* ---- names ------------------------------------------------------------------------------------------------------------- */
+
+/* Whether `name` is the codec's, whole or without its group. */
+static bool is_named(const struct kvt_codec *codec, const char *name) {
+    const size_t len = strlen(name);
+    if (strncmp(codec->info.name, name, len) != 0) return false;
+    const char *rest = codec->info.name + len;
+    return *rest == 0 || (codec->info.group > 0 && *rest == 'g' && strchr(name, 'g') == NULL);
+}
+
+/* Levenshtein's distance of two short names. */
+static size_t distance(const char *a, const char *b) {
+    size_t row[33];
+    const size_t n = KVT_MIN(strlen(b), KVT_ARRAY_LEN(row) - 1);
+    for (size_t j = 0; j <= n; j++) row[j] = j;
+    for (size_t i = 1; a[i - 1]; i++) {
+        size_t diagonal = row[0];
+        row[0] = i;
+        for (size_t j = 1; j <= n; j++) {
+            const size_t change = diagonal + (a[i - 1] != b[j - 1]);
+            diagonal = row[j];
+            row[j] = KVT_MIN(change, KVT_MIN(row[j], row[j - 1]) + 1);
+        }
+    }
+    return row[n];
+}
+
+static enum kvt_status unknown_name(const char *name, struct kvt_error *err) {
+    char known[300] = "";
+    size_t used = 0, best = SIZE_MAX;
+    const char *nearest = "";
+    for (size_t e = 0; e < KVT_ARRAY_LEN(encoders); e++) {
+        const char *grammar = encoders[e]->grammar;
+        const size_t len = strlen(grammar) + 2;
+        if (used + len < sizeof known) {
+            if (used) memcpy(known + used, ", ", 2);
+            memcpy(known + used + (used ? 2 : 0), grammar, len - 1);
+            used += len - (used ? 0 : 2);
+        }
+    }
+    for (size_t i = 0; i < kvt_codec_count(); i++) {
+        const size_t d = distance(name, kvt_codec_at(i)->info.name);
+        if (d < best) best = d, nearest = kvt_codec_at(i)->info.name;
+    }
+    return kvt_fail(err, KVT_ERR_ARG, "unknown codec '%.40s', the nearest is '%s'; known: %s", name, nearest, known);
+}
+
+enum kvt_status kvt_codec_parse(const struct kvt_codec **out, const char *name, struct kvt_error *err) {
+    for (size_t i = 0; i < kvt_codec_count() && *name; i++)
+        if (is_named(kvt_codec_at(i), name)) {
+            *out = kvt_codec_at(i);
+            return KVT_OK;
+        }
+    return unknown_name(name, err);
+}
+
+/* ---- tiles ------------------------------------------------------------------------------------------------------------- */
+
+float kvt_codec_limit(const struct kvt_codec *codec) {
+    struct kvt_tile tile;
+    codec->encoder->describe(codec, KVT_SIDE_K, KVT_HEAD_STEP, &tile);
+    return tile.kind == KVT_TILE_PLAIN && tile.number != KVT_NUMBER_F16 ? FLT_MAX : 65504.0f;
+}
+
+enum kvt_status kvt_codec_fits(const struct kvt_codec *codec, enum kvt_side side, int d, struct kvt_error *err) {
+    const int most = side == KVT_SIDE_K ? KVT_LATENT_MAX : KVT_HEAD_MAX;
+    if (d < KVT_HEAD_STEP || d > most || d % KVT_HEAD_STEP != 0)
+        return kvt_fail(err, KVT_ERR_UNSUPPORTED,
+                        "%s cannot store %s rows of %d elements: a row must be a multiple of %d, at most %d",
+                        codec->info.name, side == KVT_SIDE_K ? "K" : "V", d, KVT_HEAD_STEP, most);
+    return KVT_OK;
+}
+
+void kvt_codec_describe(const struct kvt_codec *codec, enum kvt_side side, int d, struct kvt_tile *out) {
+    codec->encoder->describe(codec, side, d, out);
+}
+
+size_t kvt_codec_tile_bytes(const struct kvt_codec *codec, enum kvt_side side, int d) {
+    if (kvt_codec_fits(codec, side, d, NULL) != KVT_OK) return 0;
+    struct kvt_tile tile;
+    kvt_codec_describe(codec, side, d, &tile);
+    return tile.bytes;
+}
+
+void kvt_tile_encode(const struct kvt_codec *codec, const struct kvt_tile *tile, void *bytes, int first, int n,
+                     const float *rows, ptrdiff_t stride) {
+    codec->encoder->encode(codec, tile, bytes, first, n, rows, stride);
+}
+
+static enum kvt_status check_rows(const struct kvt_codec *codec, int granularity, int first, int n,
+                                  struct kvt_error *err) {
+    if (first < 0 || n < 0 || first > KVT_TILE_ROWS || n > KVT_TILE_ROWS - first)
+        return kvt_fail(err, KVT_ERR_RANGE, "rows %d to %d are outside a tile of %d rows", first, first + n,
+                        KVT_TILE_ROWS);
+    if (first % granularity != 0 || n % granularity != 0)
+        return kvt_fail(err, KVT_ERR_ARG, "%s encodes %d rows at a time; rows %d to %d do not fit that",
+                        codec->info.name, granularity, first, first + n);
+    return KVT_OK;
+}
+
+enum kvt_status kvt_codec_encode(const struct kvt_codec *codec, enum kvt_side side, int d, void *tile, int first, int n,
+                                 const float *rows, ptrdiff_t stride, struct kvt_error *err) {
+    KVT_TRY(kvt_codec_fits(codec, side, d, err));
+    KVT_TRY(check_rows(codec, codec->info.granularity, first, n, err));
+    const float limit = kvt_codec_limit(codec);
+    for (int r = 0; r < n; r++)
+        for (int c = 0; c < d; c++)
+            if (!(fabsf(rows[r * stride + c]) <= limit))
+                return kvt_fail(err, KVT_ERR_RANGE, "row %d, channel %d is %g: %s takes finite numbers up to %g",
+                                first + r, c, (double)rows[r * stride + c], codec->info.name, (double)limit);
+    struct kvt_tile description;
+    kvt_codec_describe(codec, side, d, &description);
+    kvt_tile_encode(codec, &description, tile, first, n, rows, stride);
+    return KVT_OK;
+}
+
+enum kvt_status kvt_codec_decode(const struct kvt_codec *codec, enum kvt_side side, int d, float *rows,
+                                 ptrdiff_t stride, const void *tile, int first, int n, struct kvt_error *err) {
+    KVT_TRY(kvt_codec_fits(codec, side, d, err));
+    KVT_TRY(check_rows(codec, 1, first, n, err));
+    struct kvt_tile description;
+    kvt_codec_describe(codec, side, d, &description);
+    kvt_tile_decode(&description, rows, stride, tile, first, n);
+    return KVT_OK;
+}

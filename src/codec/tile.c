@@ -1,0 +1,234 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The tile, byte by byte: where codes, scales and numbers lie, and what they mean, one element at a time.
+ */
+#include <string.h>
+
+#include "base/attr.h"
+#include "base/half.h"
+#include "codec/codec.h"
+
+enum { VECTOR = 64, QUAD = 4 };
+
+static size_t number_bytes(enum kvt_number number) { return number == KVT_NUMBER_F32 ? 4 : 2; }
+
+static size_t round_vector(size_t bytes) { return (bytes + VECTOR - 1) / VECTOR * VECTOR; }
+
+struct kvt_planes kvt_planes_of(int bits) {
+    switch (bits) {
+    case 8: return (struct kvt_planes){2, {4, 4}, 2};
+    case 6: return (struct kvt_planes){2, {4, 2}, 4};
+    case 5: return (struct kvt_planes){2, {4, 1}, 8};
+    case 4: return (struct kvt_planes){1, {4, 0}, 2};
+    case 3: return (struct kvt_planes){2, {2, 1}, 8};
+    default: return (struct kvt_planes){1, {2, 0}, 4};
+    }
+}
+
+int kvt_tile_stored_terms(const struct kvt_tile *tile) {
+    if (tile->kind == KVT_TILE_PLAIN) return tile->n_terms;
+    return (int)kvt_round_up(tile->n_terms, kvt_planes_of(tile->bits).step_quads * QUAD);
+}
+
+/* Lanes that block i stores. */
+static int block_lanes(const struct kvt_tile *tile, int i) {
+    return tile->n_lanes - i * KVT_BLOCK_LANES > KVT_BLOCK_LANES / 2 ? KVT_BLOCK_LANES : KVT_BLOCK_LANES / 2;
+}
+
+/* Bytes of the codes or numbers of a block. */
+static size_t payload_bytes(const struct kvt_tile *tile, int n_lanes) {
+    const size_t elements = (size_t)kvt_tile_stored_terms(tile) * (size_t)n_lanes;
+    if (tile->kind == KVT_TILE_PLAIN) return elements * number_bytes(tile->number);
+    return elements * (size_t)tile->bits / 8;
+}
+
+struct kvt_block kvt_tile_block(const struct kvt_tile *tile, int i) {
+    const int per_group = tile->lane_group / KVT_BLOCK_LANES, group = i / per_group;
+    const size_t full = payload_bytes(tile, KVT_BLOCK_LANES);
+    const size_t group_start = (size_t)group * (2 * tile->scale_bytes + (size_t)per_group * full);
+    struct kvt_block block = {.lane = i * KVT_BLOCK_LANES, .n_lanes = block_lanes(tile, i)};
+    block.scales = group_start;
+    block.zeros = group_start + tile->scale_bytes;
+    block.codes = group_start + 2 * tile->scale_bytes + (size_t)(i % per_group) * full;
+    block.scale_stride = tile->kind == KVT_TILE_LANE ? KVT_BLOCK_LANES : 0;
+    return block;
+}
+
+static void set_bytes(struct kvt_tile *tile) {
+    const struct kvt_block last = kvt_tile_block(tile, kvt_tile_n_blocks(tile) - 1);
+    tile->bytes = round_vector(last.codes + payload_bytes(tile, last.n_lanes));
+}
+
+void kvt_tile_init_plain(struct kvt_tile *tile, enum kvt_side side, int d, enum kvt_number number) {
+    const bool is_k = side == KVT_SIDE_K;
+    *tile = (struct kvt_tile){.kind = KVT_TILE_PLAIN,
+                              .number = number,
+                              .side = side,
+                              .n_terms = is_k ? d : KVT_TILE_ROWS,
+                              .n_lanes = is_k ? KVT_TILE_ROWS : d,
+                              .lane_group = KVT_BLOCK_LANES};
+    set_bytes(tile);
+}
+
+void kvt_tile_init_codes(struct kvt_tile *tile, enum kvt_side side, int d, int bits, int group, bool per_token) {
+    const bool is_k = side == KVT_SIDE_K, lane = is_k && per_token;
+    *tile = (struct kvt_tile){.kind = lane ? KVT_TILE_LANE : KVT_TILE_FOLD,
+                              .side = side,
+                              .bits = bits,
+                              .flip = is_k ? 0u : 1u << (bits - 1),
+                              .n_terms = is_k ? d : KVT_TILE_ROWS,
+                              .n_lanes = is_k ? KVT_TILE_ROWS : d,
+                              .term_group = lane ? group : 1,
+                              .lane_group = lane ? KVT_BLOCK_LANES : group};
+    const size_t n_scales = lane ? (size_t)(kvt_div_up(tile->n_terms, group) * KVT_BLOCK_LANES) : (size_t)tile->n_terms;
+    tile->scale_bytes = round_vector(n_scales * sizeof(uint16_t));
+    set_bytes(tile);
+}
+
+/* ---- codes ------------------------------------------------------------------------------------------------------------- */
+
+/* Byte and first bit of one plane's part of a code. A block is a sequence of steps; in a step the planes follow each other,
+ * each in vectors of one 32-bit word a lane; the byte of a word is the term's place in its quad. */
+struct place {
+    size_t byte;
+    int bit;
+};
+
+static struct place code_place(const struct kvt_tile *tile, const struct kvt_block *block,
+                               const struct kvt_planes *planes, int plane, int term, int lane) {
+    const int quad = term / QUAD, step = quad / planes->step_quads, in_step = quad % planes->step_quads;
+    const int width = planes->width[plane], per_vector = 8 / width;
+    const size_t vector = (size_t)block->n_lanes * QUAD;
+    size_t byte = block->codes + (size_t)(step * planes->step_quads * tile->bits) * vector / 8;
+    if (plane == 1) byte += (size_t)(planes->step_quads * planes->width[0]) * vector / 8;
+    byte += (size_t)(in_step / per_vector) * vector + (size_t)((lane - block->lane) * QUAD + term % QUAD);
+    return (struct place){byte, in_step % per_vector * width};
+}
+
+void kvt_tile_put_codes(const struct kvt_tile *tile, void *bytes, int term, int lane, int d_term, int d_lane,
+                        const uint8_t *codes, int n) {
+    const struct kvt_planes planes = kvt_planes_of(tile->bits);
+    struct kvt_block block = kvt_tile_block(tile, lane / KVT_BLOCK_LANES);
+    for (int i = 0; i < n; i++, term += d_term, lane += d_lane) {
+        if (lane - block.lane >= KVT_BLOCK_LANES) block = kvt_tile_block(tile, lane / KVT_BLOCK_LANES);
+        unsigned rest = codes[i] ^ tile->flip;
+        for (int p = 0; p < planes.n; p++) {
+            const struct place at = code_place(tile, &block, &planes, p, term, lane);
+            const unsigned mask = (1u << planes.width[p]) - 1;
+            unsigned char *byte = (unsigned char *)bytes + at.byte;
+            *byte = (unsigned char)((*byte & ~(mask << at.bit)) | (rest & mask) << at.bit);
+            rest >>= planes.width[p];
+        }
+    }
+}
+
+unsigned kvt_tile_get_code(const struct kvt_tile *tile, const void *bytes, int term, int lane) {
+    const struct kvt_planes planes = kvt_planes_of(tile->bits);
+    const struct kvt_block block = kvt_tile_block(tile, lane / KVT_BLOCK_LANES);
+    unsigned code = 0;
+    int shift = 0;
+    for (int p = 0; p < planes.n; p++) {
+        const struct place at = code_place(tile, &block, &planes, p, term, lane);
+        const unsigned mask = (1u << planes.width[p]) - 1;
+        code |= (((const unsigned char *)bytes)[at.byte] >> at.bit & mask) << shift;
+        shift += planes.width[p];
+    }
+    return code ^ tile->flip;
+}
+
+/* ---- scales and numbers ------------------------------------------------------------------------------------------------ */
+
+static size_t scale_place(const struct kvt_tile *tile, int term, int lane, bool zero) {
+    const struct kvt_block block = kvt_tile_block(tile, lane / KVT_BLOCK_LANES);
+    const int i =
+        tile->kind == KVT_TILE_LANE ? term / tile->term_group * block.scale_stride + lane % KVT_BLOCK_LANES : term;
+    return (zero ? block.zeros : block.scales) + (size_t)i * sizeof(uint16_t);
+}
+
+void kvt_tile_put_scale(const struct kvt_tile *tile, void *bytes, int term, int lane, bool zero, uint16_t f16) {
+    memcpy((char *)bytes + scale_place(tile, term, lane, zero), &f16, sizeof f16);
+}
+
+uint16_t kvt_tile_get_scale(const struct kvt_tile *tile, const void *bytes, int term, int lane, bool zero) {
+    uint16_t f16;
+    memcpy(&f16, (const char *)bytes + scale_place(tile, term, lane, zero), sizeof f16);
+    return f16;
+}
+
+/* Row r of a PLAIN tile: element c is at first + c * step, unless it starts another block of lanes. */
+struct number_row {
+    size_t first, step, block_step;
+};
+
+static struct number_row number_row(const struct kvt_tile *tile, int row) {
+    const size_t size = number_bytes(tile->number);
+    if (tile->side == KVT_SIDE_K) {
+        const struct kvt_block block = kvt_tile_block(tile, row / KVT_BLOCK_LANES);
+        return (struct number_row){block.codes + (size_t)(row - block.lane) * size, (size_t)block.n_lanes * size, 0};
+    }
+    return (struct number_row){0, size, payload_bytes(tile, KVT_BLOCK_LANES)};
+}
+
+static size_t number_place(const struct kvt_tile *tile, const struct number_row *at, int row, int c) {
+    if (tile->side == KVT_SIDE_K) return at->first + (size_t)c * at->step;
+    const int block = c / KVT_BLOCK_LANES;
+    return (size_t)block * at->block_step + (size_t)(row * block_lanes(tile, block) + c % KVT_BLOCK_LANES) * at->step;
+}
+
+void kvt_tile_put_numbers(const struct kvt_tile *tile, void *bytes, int row, const float *x) {
+    const struct number_row at = number_row(tile, row);
+    const int d = kvt_tile_row_size(tile);
+    for (int c = 0; c < d; c++) {
+        char *to = (char *)bytes + number_place(tile, &at, row, c);
+        if (tile->number == KVT_NUMBER_F32) {
+            memcpy(to, &x[c], sizeof x[c]);
+        } else {
+            const uint16_t half = tile->number == KVT_NUMBER_F16 ? kvt_f16_from_f32(x[c]) : kvt_bf16_from_f32(x[c]);
+            memcpy(to, &half, sizeof half);
+        }
+    }
+}
+
+static float get_number(const struct kvt_tile *tile, const void *bytes, size_t place) {
+    const char *from = (const char *)bytes + place;
+    float value;
+    uint16_t half;
+    if (tile->number == KVT_NUMBER_F32) {
+        memcpy(&value, from, sizeof value);
+        return value;
+    }
+    memcpy(&half, from, sizeof half);
+    return tile->number == KVT_NUMBER_F16 ? kvt_f32_from_f16(half) : kvt_f32_from_bf16(half);
+}
+
+float kvt_tile_get(const struct kvt_tile *tile, const void *bytes, int term, int lane) {
+    if (tile->kind == KVT_TILE_PLAIN) {
+        const bool is_k = tile->side == KVT_SIDE_K;
+        const int row = is_k ? lane : term;
+        const struct number_row at = number_row(tile, row);
+        return get_number(tile, bytes, number_place(tile, &at, row, is_k ? term : lane));
+    }
+    const float scale = kvt_f32_from_f16(kvt_tile_get_scale(tile, bytes, term, lane, false));
+    const float zero = kvt_f32_from_f16(kvt_tile_get_scale(tile, bytes, term, lane, true));
+    return scale * (float)kvt_tile_get_code(tile, bytes, term, lane) + zero;
+}
+
+static void decode_numbers(const struct kvt_tile *tile, float *x, const void *bytes, int row) {
+    const struct number_row at = number_row(tile, row);
+    const int d = kvt_tile_row_size(tile);
+    for (int c = 0; c < d; c++) x[c] = get_number(tile, bytes, number_place(tile, &at, row, c));
+}
+
+void kvt_tile_decode(const struct kvt_tile *tile, float *rows, ptrdiff_t stride, const void *bytes, int first, int n) {
+    const bool is_k = tile->side == KVT_SIDE_K;
+    const int d = kvt_tile_row_size(tile);
+    for (int r = 0; r < n; r++) {
+        float *x = rows + r * stride;
+        const int row = first + r;
+        if (tile->kind == KVT_TILE_PLAIN)
+            decode_numbers(tile, x, bytes, row);
+        else
+            for (int c = 0; c < d; c++)
+                x[c] = is_k ? kvt_tile_get(tile, bytes, c, row) : kvt_tile_get(tile, bytes, row, c);
+    }
+}

@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Every kernel, declared once for each level.
+ */
+#ifndef KERNEL_TABLE_H
+#define KERNEL_TABLE_H
+
+#include "kernel/kernel.h"
+
+#define KVT_KERNELS_OF(level)                                                                                          \
+    void kvt_unpack_##level(const struct kvt_tile *tile, const void *bytes, int i, float *out);                        \
+    void kvt_fold_##level(float *y, ptrdiff_t ld_y, const float *x, ptrdiff_t ld_x, int n, const float *block,         \
+                          int n_terms);                                                                                \
+    float kvt_soften_##level(float *scores, int n, float *max, float *sum);
+
+KVT_KERNELS_OF(ref)
+KVT_KERNELS_OF(neon)
+KVT_KERNELS_OF(avx2)
+KVT_KERNELS_OF(avx512)
+
+/* A table's cell on the processors that have the level, null elsewhere. */
+#if defined(__x86_64__)
+#define KVT_X86(fn) fn
+#define KVT_ARM(fn) 0
+#elif defined(__aarch64__)
+#define KVT_X86(fn) 0
+#define KVT_ARM(fn) fn
+#else
+#define KVT_X86(fn) 0
+#define KVT_ARM(fn) 0
+#endif
+
+#endif

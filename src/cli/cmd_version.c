@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  * kvtile version */
+#include <string.h>
+
 #include "base/check.h"
 #include "cli/command.h"
 #include "cli/term.h"
-#include "kvtile/kvtile.h"
+#include "model/model.h"
 
 struct settings {
     char none;
@@ -24,19 +26,42 @@ static enum kvt_status add_levels(struct kvt_buf *b) {
 
 static enum kvt_status add_build(struct kvt_buf *b) {
 #if defined(__clang__)
-    KVT_TRY(kvt_buf_addf(b, "compiler       %s\n", __VERSION__));
+    const char *compiler = "";
 #else
-    KVT_TRY(kvt_buf_addf(b, "compiler       GCC %s\n", __VERSION__));
+    const char *compiler = "GCC ";
 #endif
-    const int threads = kvt_term_n_processors();
     const bool openmp = kvt_parallel_default(2).n_threads == 2;
-    return kvt_buf_addf(b, "threads        %d (OpenMP: %s)\n", openmp ? threads : 1, openmp ? "yes" : "no");
+    KVT_TRY(kvt_buf_addf(b, "compiler       %s%s\n", compiler, __VERSION__));
+    KVT_TRY(kvt_buf_addf(b, "threads        %s\n", openmp ? "OpenMP" : "none: built without OpenMP"));
+    KVT_TRY(kvt_buf_addf(b, "BLAS           %s\n", kvt_model_blas_name()));
+#if defined(KVT_ASSERTS)
+    KVT_TRY(kvt_buf_addf(b, "assertions     on\n"));
+#endif
+    return kvt_buf_addf(b, "architectures  %s\n", kvt_arch_names());
+}
+
+/* The codecs' names, wrapped. */
+static enum kvt_status add_codecs(struct kvt_buf *b) {
+    enum { INDENT = 15, COLUMNS = 80 };
+    KVT_TRY(kvt_buf_addf(b, "codecs        "));
+    size_t column = INDENT - 1;
+    for (size_t i = 0; i < kvt_codec_count(); i++) {
+        const char *name = kvt_codec_info(kvt_codec_at(i)).name;
+        if (column + 1 + strlen(name) > COLUMNS) {
+            KVT_TRY(kvt_buf_addf(b, "\n%*s", INDENT - 1, ""));
+            column = INDENT - 1;
+        }
+        KVT_TRY(kvt_buf_addf(b, " %s", name));
+        column += 1 + strlen(name);
+    }
+    return kvt_buf_addf(b, "\n");
 }
 
 static enum kvt_status make_text(struct kvt_buf *b) {
     KVT_TRY(kvt_buf_addf(b, "kvtile %s\n", kvt_version()));
     KVT_TRY(add_levels(b));
-    return add_build(b);
+    KVT_TRY(add_build(b));
+    return add_codecs(b);
 }
 
 static enum kvt_status run(const void *settings, struct kvt_error *err) {

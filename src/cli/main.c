@@ -12,6 +12,7 @@
 enum { EXIT_USAGE = 2, EXIT_INTERRUPTED = 130, HELP_MAX = 1 << 18 };
 
 static const struct kvt_command *const commands[] = {
+    &kvt_command_inspect,
     &kvt_command_version,
     &kvt_command_help,
 };
@@ -82,7 +83,7 @@ static int print_usage(void) {
 
 int main(int argc, char **argv) {
     if (argc < 2) return print_usage();
-    kvt_term_catch_signals();
+    kvt_term_ignore_broken_pipes();
     struct kvt_error err = {.code = KVT_OK};
     switch (run_program(argc, argv, &err)) {
     case KVT_OK: return 0;

@@ -53,12 +53,14 @@ static void on_interrupt(int signal_number) {
     interrupted = 1;
 }
 
-void kvt_term_catch_signals(void) {
+/* A parent that ignores Ctrl-C (a script's background job) has its way. */
+static void catch_interrupt(void) {
     struct sigaction old, action = {.sa_handler = on_interrupt, .sa_flags = (int)SA_RESETHAND};
     sigemptyset(&action.sa_mask);
     if (sigaction(SIGINT, NULL, &old) == 0 && old.sa_handler != SIG_IGN) sigaction(SIGINT, &action, NULL);
-    signal(SIGPIPE, SIG_IGN);
 }
+
+void kvt_term_ignore_broken_pipes(void) { signal(SIGPIPE, SIG_IGN); }
 
 bool kvt_term_interrupted(void) { return interrupted != 0; }
 
@@ -81,6 +83,7 @@ static bool report(void *ctx, const char *what, uint64_t done, uint64_t total) {
 void kvt_term_progress_init(struct kvt_term_progress *p, bool quiet) {
     *p = (struct kvt_term_progress){.draws = !quiet && kvt_term_stderr_is_tty(), .last = kvt_clock_seconds()};
     p->progress = (struct kvt_progress){report, p};
+    catch_interrupt();
 }
 
 void kvt_term_progress_erase(struct kvt_term_progress *p) {

@@ -15,8 +15,8 @@ bool kvt_term_stderr_is_tty(void);
 /* "kvtile: sentence" on standard error, on one line whatever the sentence holds. */
 void kvt_term_error(const char *sentence);
 
-/* A progress bar on standard error that also ends the work when Ctrl-C was pressed. Draws nothing where standard error is no
- * terminal or `quiet`. */
+/* A progress bar on standard error that also ends the work when Ctrl-C was pressed: from init on it sets a flag, a second one
+ * ends the process at once. Draws nothing where standard error is no terminal or `quiet`. */
 struct kvt_term_progress {
     struct kvt_progress progress; /* to pass down */
     bool draws, drawn;
@@ -25,9 +25,9 @@ struct kvt_term_progress {
 void kvt_term_progress_init(struct kvt_term_progress *p, bool quiet); /* p must stay where it is */
 void kvt_term_progress_erase(struct kvt_term_progress *p);
 
-/* Ctrl-C sets a flag from here on; a second one ends the process at once. Broken pipes become write errors. */
-void kvt_term_catch_signals(void);
 bool kvt_term_interrupted(void);
+/* Broken pipes become write errors. */
+void kvt_term_ignore_broken_pipes(void);
 
 /* The processors that this process may use: its affinity mask and its control group's quota. At least 1. */
 int kvt_term_n_processors(void);

@@ -38,7 +38,8 @@ struct kvt_model_info kvt_model_info(const struct kvt_model *model);
 const struct kvt_text *kvt_model_text(const struct kvt_model *model);
 /* The cache's shape; borrowed from the model. */
 struct kvt_shape kvt_model_shape(const struct kvt_model *model);
-const char *kvt_arch_names(void); /* "llama, qwen2, qwen3" */
+const char *kvt_arch_names(void);      /* "llama, qwen2, qwen3" */
+const char *kvt_model_blas_name(void); /* what multiplies large matrices: "OpenBLAS 0.3.21 ..." or "none" */
 
 /* ---- session ---------------------------------------------------------------------------------------------------------- */
 

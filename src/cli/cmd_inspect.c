@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * kvtile inspect FILE: what a GGUF file holds and what its cache would cost. */
+#include <string.h>
+
+#include "base/check.h"
+#include "cli/command.h"
+#include "cli/inspect.h"
+#include "cli/term.h"
+#include "model/model.h"
+
+enum { NAME_WIDTH_MAX = 44, VALUE_WIDTH = 40, ARRAY_SHOWN = 3, REPORT_MAX = 1 << 28 };
+
+/* ---- values ----------------------------------------------------------------------------------------------------------- */
+
+/* Bytes of the UTF-8 character at data, 0 if there is none. */
+static size_t character(const unsigned char *data, size_t len) {
+    const size_t n = data[0] < 0x80 ? 1 : data[0] < 0xC2 ? 0 : data[0] < 0xE0 ? 2 : data[0] < 0xF0 ? 3 : 4;
+    if (n == 0 || n > len || data[0] > 0xF4) return 0;
+    for (size_t i = 1; i < n; i++)
+        if ((data[i] & 0xC0) != 0x80) return 0;
+    if ((data[0] == 0xE0 && data[1] < 0xA0) || (data[0] == 0xED && data[1] > 0x9F)) return 0; /* overlong, surrogate */
+    if ((data[0] == 0xF0 && data[1] < 0x90) || (data[0] == 0xF4 && data[1] > 0x8F)) return 0;
+    return n;
+}
+
+enum kvt_status kvt_inspect_escape(struct kvt_buf *out, const char *data, size_t len, size_t max) {
+    const unsigned char *p = (const unsigned char *)data;
+    size_t n_shown = 0;
+    for (size_t i = 0; i < len; n_shown++) {
+        if (n_shown >= max) return kvt_buf_addf(out, "...");
+        const size_t n = character(p + i, len - i);
+        if (p[i] == '\n')
+            KVT_TRY(kvt_buf_addf(out, "\\n"));
+        else if (p[i] == '\t')
+            KVT_TRY(kvt_buf_addf(out, "\\t"));
+        else if (n == 0 || p[i] < ' ' || p[i] == 127 || (p[i] == 0xC2 && p[i + 1] < 0xA0))
+            KVT_TRY(kvt_buf_addf(out, "\\x%02x", p[i]));
+        else
+            KVT_TRY(kvt_buf_add(out, p + i, n));
+        i += n == 0 || p[i] < 0x80 || (p[i] == 0xC2 && p[i + 1] < 0xA0) ? 1 : n;
+    }
+    return KVT_OK;
+}
+
+static enum kvt_status add_element(struct kvt_buf *out, const struct kvt_gguf_value *v, uint64_t i, size_t width) {
+    const enum kvt_gguf_kind kind = v->kind == KVT_GGUF_ARRAY ? v->element : v->kind;
+    if (kind == KVT_GGUF_STRING) return kvt_inspect_escape(out, v->text[i].data, v->text[i].len, width);
+    int64_t n;
+    double x;
+    if (kind == KVT_GGUF_BOOL) return kvt_buf_addf(out, kvt_gguf_as_i64(v, i, &n) && n != 0 ? "true" : "false");
+    if (kind != KVT_GGUF_F32 && kind != KVT_GGUF_F64 && kvt_gguf_as_i64(v, i, &n))
+        return kvt_buf_addf(out, "%lld", (long long)n);
+    return kvt_gguf_as_f64(v, i, &x) ? kvt_buf_addf(out, "%.7g", x) : kvt_buf_addf(out, "?");
+}
+
+static enum kvt_status add_value(struct kvt_buf *out, const struct kvt_gguf_value *v) {
+    if (v->kind != KVT_GGUF_ARRAY) return add_element(out, v, 0, VALUE_WIDTH);
+    KVT_TRY(kvt_buf_addf(out, "%llu x %s:", (unsigned long long)v->count, kvt_gguf_kind_name(v->element)));
+    for (uint64_t i = 0; i < v->count; i++) {
+        if (i == ARRAY_SHOWN) return kvt_buf_addf(out, ", ...");
+        KVT_TRY(kvt_buf_addf(out, i ? ", " : " "));
+        KVT_TRY(add_element(out, v, i, VALUE_WIDTH / ARRAY_SHOWN));
+    }
+    return KVT_OK;
+}
+
+/* ---- the report ------------------------------------------------------------------------------------------------------- */
+
+/* "  NAME", padded to a column of `width`. */
+static enum kvt_status add_name(struct kvt_buf *out, const char *name, int width) {
+    const size_t start = out->len;
+    KVT_TRY(kvt_buf_addf(out, "  "));
+    KVT_TRY(kvt_inspect_escape(out, name, strlen(name), 100));
+    return kvt_buf_addf(out, "%*s  ", KVT_MAX(width + 2 - (int)(out->len - start), 0), "");
+}
+
+static int longer(int width, const char *name) { return KVT_MAX(width, (int)KVT_MIN(strlen(name), NAME_WIDTH_MAX)); }
+
+static enum kvt_status add_metadata(struct kvt_buf *out, const struct kvt_gguf *gguf) {
+    int width = 0;
+    for (size_t i = 0; i < kvt_gguf_n_keys(gguf); i++) width = longer(width, kvt_gguf_key(gguf, i));
+    KVT_TRY(kvt_buf_addf(out, "\nMetadata\n"));
+    for (size_t i = 0; i < kvt_gguf_n_keys(gguf); i++) {
+        KVT_TRY(add_name(out, kvt_gguf_key(gguf, i), width));
+        KVT_TRY(add_value(out, kvt_gguf_value(gguf, i)));
+        KVT_TRY(kvt_buf_addf(out, "\n"));
+    }
+    return KVT_OK;
+}
+
+static enum kvt_status add_tensors(struct kvt_buf *out, const struct kvt_gguf *gguf) {
+    char size[KVT_TERM_BYTES_MAX];
+    int width = 0;
+    for (size_t i = 0; i < kvt_gguf_n_tensors(gguf); i++) width = longer(width, kvt_gguf_tensor(gguf, i)->name);
+    KVT_TRY(kvt_buf_addf(out, "\nTensors\n"));
+    for (size_t i = 0; i < kvt_gguf_n_tensors(gguf); i++) {
+        const struct kvt_gguf_tensor *t = kvt_gguf_tensor(gguf, i);
+        KVT_TRY(add_name(out, t->name, width));
+        KVT_TRY(kvt_buf_addf(out, "%-7s", t->type->name));
+        const size_t start = out->len;
+        for (int d = 0; d < t->n_dims; d++)
+            KVT_TRY(kvt_buf_addf(out, "%s%lld", d ? " x " : " ", (long long)t->dims[d]));
+        KVT_TRY(kvt_buf_addf(out, "%*s %9s\n", KVT_MAX(20 - (int)(out->len - start), 0), "",
+                             kvt_term_bytes(size, t->bytes)));
+    }
+    return KVT_OK;
+}
+
+static enum kvt_status add_shape(struct kvt_buf *out, const struct kvt_shape *shape) {
+    const struct kvt_layer_shape *first = &shape->layers[0];
+    bool same = true;
+    for (int i = 1; i < shape->n_layers; i++) same &= memcmp(&shape->layers[i], first, sizeof *first) == 0;
+    return kvt_buf_addf(out, "  %d layers%s, %d KV heads, key rows of %d, value rows of %d elements\n", shape->n_layers,
+                        same ? "" : " that differ; the first has", first->n_kv_heads, first->k_size, first->v_size);
+}
+
+static enum kvt_status add_cost(struct kvt_buf *out, const char *name, const struct kvt_inspect_cost *cost) {
+    char size[KVT_TERM_BYTES_MAX];
+    if (cost->why_not[0]) return kvt_buf_addf(out, "  %-14s %s\n", name, cost->why_not);
+    KVT_TRY(kvt_buf_addf(out, "  %-14s %6.2f %12s", name, cost->bits,
+                         kvt_term_bytes(size, (uint64_t)(cost->token_bytes + 0.5))));
+    for (int i = 0; i < KVT_INSPECT_N_LENGTHS; i++)
+        KVT_TRY(kvt_buf_addf(out, " %12s", kvt_term_bytes(size, cost->bytes[i])));
+    return kvt_buf_addf(out, "\n");
+}
+
+static enum kvt_status add_cache(struct kvt_buf *out, const struct kvt_inspect_cache *cache) {
+    KVT_TRY(kvt_buf_addf(out, "\nCache\n"));
+    if (!cache->arch_is_known)
+        KVT_TRY(kvt_buf_addf(out, "  The engine does not run this architecture; it knows %s.\n", kvt_arch_names()));
+    if (cache->why_not[0]) return kvt_buf_addf(out, "  Its cost is not known: %s.\n", cache->why_not);
+    KVT_TRY(add_shape(out, &cache->shape));
+    if (cache->caveat[0]) KVT_TRY(kvt_buf_addf(out, "  %s\n", cache->caveat));
+    KVT_TRY(kvt_buf_addf(out, "\n  %-14s %6s %12s %12s %12s %12s\n", "codec", "bits", "a token", "4K", "32K", "128K"));
+    for (size_t i = 0; i < kvt_codec_count(); i++) {
+        const struct kvt_codec_info info = kvt_codec_info(kvt_codec_at(i));
+        const struct kvt_inspect_cost cost = kvt_inspect_cost(cache, info.name);
+        KVT_TRY(add_cost(out, info.name, &cost));
+    }
+    return KVT_OK;
+}
+
+enum kvt_status kvt_inspect_text(struct kvt_buf *out, const char *path, const struct kvt_gguf *gguf,
+                                 const struct kvt_inspect_cache *cache) {
+    char size[KVT_TERM_BYTES_MAX];
+    uint64_t n_params = 0;
+    for (size_t i = 0; i < kvt_gguf_n_tensors(gguf); i++) {
+        const struct kvt_gguf_tensor *t = kvt_gguf_tensor(gguf, i);
+        n_params += (uint64_t)t->dims[0] * (uint64_t)t->dims[1] * (uint64_t)t->dims[2] * (uint64_t)t->dims[3];
+    }
+    KVT_TRY(kvt_inspect_escape(out, path, strlen(path), 1000));
+    KVT_TRY(kvt_buf_addf(out, "\n  GGUF version %d, %s, %zu keys, %zu tensors, %.1f M parameters\n",
+                         kvt_gguf_version(gguf), kvt_term_bytes(size, kvt_gguf_bytes(gguf)), kvt_gguf_n_keys(gguf),
+                         kvt_gguf_n_tensors(gguf), (double)n_params / 1e6));
+    KVT_TRY(add_metadata(out, gguf));
+    KVT_TRY(add_tensors(out, gguf));
+    return add_cache(out, cache);
+}
+
+/* ---- the command ------------------------------------------------------------------------------------------------------ */
+
+struct settings {
+    const char *file;
+    bool json;
+};
+
+static const struct settings defaults;
+
+/* clang-format off */
+static const struct kvt_opt options[] = {
+    {KVT_OPT_ARG, .name = "FILE", .at = offsetof(struct settings, file), .help = "a GGUF file"},
+    {KVT_OPT_FLAG, .name = "json", .at = offsetof(struct settings, json),
+     .help = "write the report as JSON, with whole strings"},
+};
+/* clang-format on */
+
+static enum kvt_status report(const struct settings *s, const struct kvt_gguf *gguf, struct kvt_error *err) {
+    struct kvt_inspect_cache cache;
+    KVT_TRY(kvt_inspect_cache_init(&cache, gguf, err));
+    struct kvt_buf text;
+    kvt_buf_init(&text, NULL, REPORT_MAX);
+    enum kvt_status status =
+        s->json ? kvt_inspect_json(&text, s->file, gguf, &cache) : kvt_inspect_text(&text, s->file, gguf, &cache);
+    if (status != KVT_OK)
+        kvt_fail(err, status, "no memory for the report of '%s'", s->file);
+    else
+        status = kvt_term_write(text.data, text.len, err);
+    kvt_buf_finish(&text);
+    kvt_inspect_cache_finish(&cache);
+    return status;
+}
+
+static enum kvt_status run(const void *settings, struct kvt_error *err) {
+    const struct settings *s = settings;
+    struct kvt_gguf *gguf = NULL;
+    KVT_TRY(kvt_gguf_open(&gguf, s->file, NULL, err));
+    const enum kvt_status status = report(s, gguf, err);
+    kvt_gguf_close(gguf);
+    return status;
+}
+
+const struct kvt_command kvt_command_inspect = {
+    .name = "inspect",
+    .about = "show what a GGUF file holds and what its cache would cost",
+    .text =
+        "Lists the metadata (long texts and arrays cut) and the tensors of a file, and what its key/value cache takes a "
+        "token and at 4K, 32K and 128K tokens in each codec: allocated bytes, exactly. 'bits' is what an element of "
+        "a key or value takes, scales and padding included. Any GGUF file will do; the engine need not know its "
+        "architecture.",
+    .examples = "kvtile inspect models/plain.gguf\nkvtile inspect --json models/plain.gguf",
+    .options = options,
+    .n_options = KVT_ARRAY_LEN(options),
+    .defaults = &defaults,
+    .settings_bytes = sizeof defaults,
+    .run = run,
+};

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
  * F16: IEEE half precision. */
-#include "base/half.h"
 #include "weight/type.h"
 
 static void decode(float *dst, const unsigned char *src, int64_t n) {
@@ -11,10 +10,12 @@ static void decode(float *dst, const unsigned char *src, int64_t n) {
     }
 }
 
+KVT_WEIGHT_KERNELS(f16);
 extern const struct kvt_weight_type kvt_weight_f16;
 const struct kvt_weight_type kvt_weight_f16 = {
     .gguf_type = 1,
     .block_len = 1,
     .block_bytes = 2,
     .decode = decode,
+    .at = KVT_WEIGHT_CELLS(f16),
 };

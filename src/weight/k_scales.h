@@ -5,15 +5,18 @@
 #define WEIGHT_K_SCALES_H
 
 #include <stdint.h>
+#include <string.h>
 
+/* Four bytes at a time. */
 static inline void kvt_k_scales(uint8_t scale[8], uint8_t min[8], const uint8_t packed[12]) {
-    for (int j = 0; j < 4; j++) {
-        const uint8_t s = packed[j], m = packed[j + 4], both = packed[j + 8];
-        scale[j] = s & 63;
-        min[j] = m & 63;
-        scale[j + 4] = (uint8_t)((both & 15) | (s >> 6) << 4);
-        min[j + 4] = (uint8_t)(both >> 4 | (m >> 6) << 4);
-    }
+    uint32_t p[3], s[2], m[2];
+    memcpy(p, packed, sizeof p);
+    s[0] = p[0] & 0x3F3F3F3Fu;
+    m[0] = p[1] & 0x3F3F3F3Fu;
+    s[1] = (p[2] & 0x0F0F0F0Fu) | (p[0] >> 2 & 0x30303030u);
+    m[1] = (p[2] >> 4 & 0x0F0F0F0Fu) | (p[1] >> 2 & 0x30303030u);
+    memcpy(scale, s, sizeof s);
+    memcpy(min, m, sizeof m);
 }
 
 #endif

@@ -1,36 +1,25 @@
-/* SPDX-License-Identifier: Apache-2.0
- * Q5_0: Q4_0 with a fifth bit per code (bit i of `high` is element i's), so codes are less 16. */
-#include "base/half.h"
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "weight/q5_0.h"
+
 #include "weight/type.h"
 
-enum { BLOCK_LEN = 32 };
-
-struct block {
-    uint16_t d;
-    uint8_t high[4], q[16];
-};
-_Static_assert(sizeof(struct block) == 22, "q5_0 block layout");
-
 static void decode(float *dst, const unsigned char *src, int64_t n) {
-    for (int64_t i = 0; i < n; i += BLOCK_LEN, dst += BLOCK_LEN, src += sizeof(struct block)) {
-        struct block b;
-        memcpy(&b, src, sizeof b);
-        const float d = kvt_f32_from_f16(b.d);
-        uint32_t high;
-        memcpy(&high, b.high, sizeof high);
-        for (int j = 0; j < 16; j++) {
-            const int low = (b.q[j] & 15) | (int)(high >> j & 1) << 4;
-            const int up = b.q[j] >> 4 | (int)(high >> (j + 16) & 1) << 4;
-            dst[j] = d * (float)(low - 16);
-            dst[j + 16] = d * (float)(up - 16);
+    const struct kvt_q5_0_block *b = (const void *)src;
+    for (int64_t i = 0; i < n; i += 32, b++) {
+        const float d = kvt_f16_at(b->d);
+        for (int j = 0; j < 32; j++) {
+            const int code = (b->q[j % 16] >> j / 16 * 4 & 15) | (b->high[j / 8] >> j % 8 & 1) << 4;
+            *dst++ = d * (float)(code - 16);
         }
     }
 }
 
+KVT_WEIGHT_KERNELS(q5_0);
 extern const struct kvt_weight_type kvt_weight_q5_0;
 const struct kvt_weight_type kvt_weight_q5_0 = {
     .gguf_type = 6,
-    .block_len = BLOCK_LEN,
-    .block_bytes = sizeof(struct block),
+    .block_len = 32,
+    .block_bytes = sizeof(struct kvt_q5_0_block),
     .decode = decode,
+    .at = KVT_WEIGHT_CELLS(q5_0),
 };

@@ -41,13 +41,8 @@ const char *kvt_weight_type_names(void) {
     return names + 2;
 }
 
-/* Lower levels of the same family of processors, best first; a cell of another family is NULL. */
-struct kvt_weight_kernels kvt_weight_kernels_select(const struct kvt_weight_type *type, enum kvt_level level) {
-    struct kvt_weight_kernels best = {0};
-    for (int l = level; l >= 0; l--) {
-        if (!best.decode) best.decode = type->at[l].decode;
-        if (!best.rows) best.rows = type->at[l].rows;
-    }
-    if (!best.decode) best.decode = type->decode;
-    return best;
+const struct kvt_weight_kernels *kvt_weight_kernels_find(const struct kvt_weight_type *type, enum kvt_level level) {
+    int l = level;
+    while (l > 0 && !type->at[l]) l--;
+    return type->at[l];
 }

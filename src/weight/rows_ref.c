@@ -23,9 +23,7 @@ static float dot(const struct kvt_weight_type *type, const unsigned char *row, c
     return tree_sum(lane);
 }
 
-void kvt_weight_rows_ref(const struct kvt_weight_type *type, const struct kvt_weight_rows *job) {
-    for (int r = 0; r < job->n_rows; r++)
-        for (int t = 0; t < job->n_tokens; t++)
-            job->dst[t * job->ld_dst + r] =
-                dot(type, job->data + (size_t)r * job->row_bytes, job->x + t * job->ld_x, job->n_in);
+void kvt_weight_rows_ref(float *dst, const struct kvt_weight_type *type, const unsigned char *rows, size_t row_bytes,
+                         int64_t n_rows, const float *x, int64_t n_in) {
+    for (int64_t r = 0; r < n_rows; r++) dst[r] = dot(type, rows + (size_t)r * row_bytes, x, n_in);
 }

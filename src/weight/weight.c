@@ -27,5 +27,6 @@ enum kvt_status kvt_weight_bind(struct kvt_weight *out, const struct kvt_gguf_te
 
 void kvt_weight_row(const struct kvt_weight *w, int64_t row, float *dst, enum kvt_level level) {
     KVT_ASSERT(row >= 0 && row < w->n_out);
-    kvt_weight_kernels_select(w->type, level).decode(dst, w->data + (size_t)row * w->row_bytes, w->n_in);
+    const struct kvt_weight_kernels *k = kvt_weight_kernels_find(w->type, level);
+    (k ? k->decode : w->type->decode)(dst, w->data + (size_t)row * w->row_bytes, w->n_in);
 }

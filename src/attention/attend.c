@@ -32,7 +32,8 @@ struct run {
     int n_vectors;      /* group * block_rows */
     int k_size, v_size; /* of a row */
     int ld_v;           /* v_size in whole blocks of lanes */
-    char *scratch;      /* per thread */
+    bool rotated_k, rotated_v;
+    char *scratch; /* per thread */
     size_t scratch_bytes;
     float *parts; /* states of spans: see part() */
 };
@@ -47,7 +48,9 @@ struct job {
 };
 
 struct scratch {
-    float *queries, *scores, *values, *block;
+    float *queries, *rotated_queries; /* the second in the basis of rotated keys, where there are any */
+    float *values, *rotated_values;   /* the second in the basis of rotated values */
+    float *scores, *block;
     struct kvt_state *states;
     int *first, *end; /* rows of the tile that each vector sees */
 };
@@ -137,11 +140,12 @@ static void tile_ranges(const struct run *run, const struct job *job, enum pass 
 static void score_tile(const struct run *run, const struct kvt_tile *tile, const void *bytes, int n,
                        const struct scratch *s, int first, int end) {
     const struct kvt_kernels *k = &run->step->pool->kernels;
+    const float *queries = tile->format.rotated ? s->rotated_queries : s->queries;
     const int first_lane = first / KVT_LANES * KVT_LANES;
     for (int lane = first_lane; lane < end; lane += KVT_LANES) {
         k->unpack(tile, bytes, lane / KVT_LANES, s->block);
         for (int v = 0; v < n; v++) memset(s->scores + v * KVT_TILE_ROWS + lane, 0, KVT_LANES * sizeof *s->scores);
-        k->fold(s->scores + lane, KVT_TILE_ROWS, s->queries, run->k_size, n, s->block, run->k_size);
+        k->fold(s->scores + lane, KVT_TILE_ROWS, queries, run->k_size, n, s->block, run->k_size);
     }
     for (int v = 0; v < n; v++) {
         float *scores = s->scores + v * KVT_TILE_ROWS;
@@ -160,12 +164,15 @@ static void mix_tile(const struct run *run, const struct kvt_tile *tile, const v
     for (int v = 0; v < n; v++) {
         struct kvt_state *state = &s->states[v];
         const float keep = k->soften(s->scores + v * KVT_TILE_ROWS + first, end - first, &state->max, &state->sum);
-        if (keep != 1)
+        if (keep != 1) {
             for (int i = 0; i < run->ld_v; i++) s->values[v * run->ld_v + i] *= keep;
+            for (int i = 0; run->rotated_v && i < run->ld_v; i++) s->rotated_values[v * run->ld_v + i] *= keep;
+        }
     }
+    float *values = tile->format.rotated ? s->rotated_values : s->values;
     for (int b = 0; b < kvt_tile_n_blocks(tile); b++) {
         k->unpack(tile, bytes, b, s->block);
-        k->fold(s->values + b * KVT_LANES, run->ld_v, s->scores + first, KVT_TILE_ROWS, n, s->block + first * KVT_LANES,
+        k->fold(values + b * KVT_LANES, run->ld_v, s->scores + first, KVT_TILE_ROWS, n, s->block + first * KVT_LANES,
                 end - first);
     }
 }
@@ -189,7 +196,7 @@ static void walk_tile(const struct run *run, const struct job *job, enum pass pa
 static size_t scratch_need(const struct run *run) {
     const size_t n = (size_t)run->n_vectors, f = sizeof(float);
     const size_t block = (size_t)KVT_MAX(run->k_size, KVT_TILE_ROWS) * KVT_LANES * f;
-    const size_t floats = n * (size_t)(run->k_size + KVT_TILE_ROWS + run->ld_v) * f;
+    const size_t floats = n * (size_t)(2 * run->k_size + KVT_TILE_ROWS + 2 * run->ld_v) * f;
     return (block + floats + n * (sizeof(struct kvt_state) + 2 * sizeof(int)) + 63) / 64 * 64;
 }
 
@@ -199,8 +206,10 @@ static struct scratch scratch_of(const struct run *run, int thread) {
     s.block = (float *)(void *)at;
     s.scores = s.block + KVT_MAX(run->k_size, KVT_TILE_ROWS) * KVT_LANES;
     s.values = s.scores + run->n_vectors * KVT_TILE_ROWS;
-    s.queries = s.values + run->n_vectors * run->ld_v;
-    s.states = (struct kvt_state *)(s.queries + run->n_vectors * run->k_size);
+    s.rotated_values = s.values + run->n_vectors * run->ld_v;
+    s.queries = s.rotated_values + run->n_vectors * run->ld_v;
+    s.rotated_queries = s.queries + run->n_vectors * run->k_size;
+    s.states = (struct kvt_state *)(s.rotated_queries + run->n_vectors * run->k_size);
     s.first = (int *)(s.states + run->n_vectors);
     s.end = s.first + run->n_vectors;
     return s;
@@ -213,6 +222,10 @@ static void load_queries(const struct run *run, const struct job *job, const str
             kvt_rows_load(&run->attend->q, job->entry->first + job->first_row + r, job->head * run->group + g,
                           run->k_size, q);
             for (int c = 0; c < run->k_size; c++) q[c] *= run->attend->scale;
+            if (!run->rotated_k) continue;
+            float *rotated = s->rotated_queries + (r * run->group + g) * run->k_size;
+            memcpy(rotated, q, (size_t)run->k_size * sizeof *q);
+            kvt_rotate(rotated, run->k_size);
         }
 }
 
@@ -235,6 +248,7 @@ static void attend_job(void *arg, int i, int thread) {
     const int n = job.n_rows * run->group;
     load_queries(run, &job, &s);
     memset(s.values, 0, (size_t)(n * run->ld_v) * sizeof *s.values);
+    if (run->rotated_v) memset(s.rotated_values, 0, (size_t)(n * run->ld_v) * sizeof *s.values);
     for (int v = 0; v < n; v++) s.states[v] = kvt_state_empty();
     for (int64_t t = job.first_tile; t < job.end_tile; t++) {
         if (t * KVT_TILE_ROWS < run->layer->plan.sink) {
@@ -247,7 +261,12 @@ static void attend_job(void *arg, int i, int thread) {
     for (int r = 0; r < job.n_rows; r++)
         for (int g = 0; g < run->group; g++) {
             const int v = r * run->group + g;
-            const float *values = s.values + v * run->ld_v;
+            float *values = s.values + v * run->ld_v;
+            if (run->rotated_v) {
+                float *rotated = s.rotated_values + v * run->ld_v;
+                kvt_rotate(rotated, run->v_size);
+                for (int c = 0; c < run->v_size; c++) values[c] += rotated[c];
+            }
             if (job.n_spans == 1) {
                 finish(run, &job, r, g, s.states[v], values);
             } else {
@@ -331,6 +350,8 @@ enum kvt_status kvt_attention_run(struct kvt_step *step, int layer, const struct
     run.k_size = shape->k_size;
     run.v_size = shape->v_size;
     run.ld_v = (int)kvt_round_up(shape->v_size, KVT_LANES);
+    run.rotated_k = run.layer->body.tile[KVT_SIDE_K].format.rotated;
+    run.rotated_v = run.layer->body.tile[KVT_SIDE_V].format.rotated;
     KVT_TRY(take_scratch(&run, err));
     const int n = n_jobs(&run);
     kvt_parallel_run(&step->pool->parallel, n, attend_job, &run);

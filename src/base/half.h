@@ -50,4 +50,28 @@ static inline uint16_t kvt_bf16_from_f32(float x) {
 
 static inline float kvt_f32_from_bf16(uint16_t h) { return kvt_f32_from_bits((uint32_t)h << 16); }
 
+/* ---- 8-bit floats (OCP 8-bit floating point, revision 1.0; MX scales) ------------------------------------------------- */
+
+/* e4m3: exponent bias 7, largest 448, no infinity; the two NaN codes give 0. */
+static inline float kvt_f32_from_e4m3(uint8_t c) {
+    const uint32_t e = c >> 3 & 15u, m = c & 7u, sign = (uint32_t)(c & 0x80u) << 24;
+    if (e == 15 && m == 7) return 0;
+    if (e == 0) return kvt_f32_from_bits(sign | kvt_f32_bits((float)m * 0x1p-9f));
+    return kvt_f32_from_bits(sign | (e + 120u) << 23 | m << 20);
+}
+
+/* e5m2: exponent bias 15, largest 57344; infinities and NaNs give 0. */
+static inline float kvt_f32_from_e5m2(uint8_t c) {
+    const uint32_t e = c >> 2 & 31u, m = c & 3u, sign = (uint32_t)(c & 0x80u) << 24;
+    if (e == 31) return 0;
+    if (e == 0) return kvt_f32_from_bits(sign | kvt_f32_bits((float)m * 0x1p-16f));
+    return kvt_f32_from_bits(sign | (e + 112u) << 23 | m << 21);
+}
+
+/* e8m0: 2^(c - 127); code 0 is 2^-127, code 255 (a NaN there) gives 2^127. */
+static inline float kvt_f32_from_e8m0(uint8_t c) {
+    if (c == 0) return 0x1p-127f;
+    return kvt_f32_from_bits((uint32_t)(c == 255 ? 254 : c) << 23);
+}
+
 #endif

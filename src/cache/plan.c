@@ -58,7 +58,9 @@ static void init_layer(struct kvt_layer *layer, const struct kvt_layer_shape *sh
         plan->codec[side] = codec[side];
         plan->wide[side] = wide_codec(codec[side]);
         plan->granularity = KVT_MAX(plan->granularity, codec[side]->info.granularity);
-        layer->limit[side] = KVT_MIN(kvt_codec_limit(codec[side]), kvt_codec_limit(plan->wide[side]));
+        const int d = side == KVT_SIDE_K ? shape->k_size : shape->v_size;
+        layer->limit[side] = KVT_MIN(kvt_codec_limit(codec[side], (enum kvt_side)side, d),
+                                     kvt_codec_limit(plan->wide[side], (enum kvt_side)side, d));
     }
     plan->sink = sink;
     plan->tail = tail;

@@ -13,7 +13,9 @@
 #include "codec/codec.h"
 
 static void describe(const struct kvt_codec *codec, enum kvt_side side, int d, struct kvt_tile *out) {
-    kvt_tile_init_codes(out, side, d, codec->info.bits, codec->info.group, true);
+    kvt_tile_init(out, side, d,
+                  &(struct kvt_format){
+                      .bits = codec->info.bits, .has_zero = true, .group = codec->info.group, .per_token = true});
 }
 
 struct affine {
@@ -40,13 +42,13 @@ static void encode_row(const struct kvt_codec *codec, const struct kvt_tile *til
                        const float *x) {
     const bool is_k = tile->side == KVT_SIDE_K;
     const int d = kvt_tile_row_size(tile), group = codec->info.group;
-    const float top = (float)((1 << tile->bits) - 1);
+    const float top = (float)((1 << tile->format.bits) - 1);
     for (int c0 = 0; c0 < d; c0 += group) {
         const int end = KVT_MIN(c0 + group, d);
         const struct affine a = fit(x + c0, end - c0, top);
         const int term = is_k ? c0 : row, lane = is_k ? row : c0;
-        kvt_tile_put_scale(tile, bytes, term, lane, false, kvt_f16_from_f32(a.scale));
-        kvt_tile_put_scale(tile, bytes, term, lane, true, kvt_f16_from_f32(a.zero));
+        kvt_tile_put_scale(tile, bytes, term, lane, kvt_f16_from_f32(a.scale));
+        kvt_tile_put_zero(tile, bytes, term, lane, kvt_f16_from_f32(a.zero));
         uint8_t codes[KVT_TILE_ROWS];
         for (int c = c0; c < end; c++) {
             const float code = rintf((x[c] - a.zero) / a.scale);

@@ -15,40 +15,66 @@
 
 #include "kvtile/codec.h"
 
-enum { KVT_BLOCK_LANES = 32 };
+/* KVT_SLICE: channels that share a second factor. */
+enum { KVT_BLOCK_LANES = 32, KVT_SLICE = 128 };
 
 enum kvt_tile_kind {
     KVT_TILE_PLAIN, /* numbers: f32, f16, bf16; a block is [term][lane] */
-    KVT_TILE_FOLD,  /* codes; a scale and zero per term and group of lanes: per-channel K, per-token V */
-    KVT_TILE_LANE   /* codes; a scale and zero per lane and group of terms: per-token K */
+    KVT_TILE_FOLD,  /* codes; a scale (and zero) per term and group of lanes: per-channel K, per-token V */
+    KVT_TILE_LANE   /* codes; a scale (and zero) per lane and group of terms: per-token K */
 };
 
 enum kvt_number { KVT_NUMBER_F32, KVT_NUMBER_F16, KVT_NUMBER_BF16 };
 
-/* Where everything in a tile lies. A value is scale * code + zero, two roundings; scales and zeros are f16. */
+/* What a code stands for, before the scale. */
+enum kvt_meaning {
+    KVT_MEANING_INTEGER, /* code - offset */
+    KVT_MEANING_TABLE,   /* table[code], at most 16 entries */
+    KVT_MEANING_E4M3,    /* 8-bit floats (OCP OFP8; code 7f and ff are NaN there and decode to 0 here) */
+    KVT_MEANING_E5M2
+};
+
+/* How scales are stored. Zeros are always f16. */
+enum kvt_scale { KVT_SCALE_F16, KVT_SCALE_F32, KVT_SCALE_E8M0, KVT_SCALE_E4M3, KVT_SCALE_NONE };
+
+/* What a codec says of its tile; kvt_tile_init lays it out. The rest of 0 is a sensible default. */
+struct kvt_format {
+    enum kvt_meaning meaning;
+    const float *table;
+    int bits, offset;
+    enum kvt_scale scale;
+    bool has_zero;
+    int group; /* elements that share a scale: channels if per_token, else rows. 16, 32, 64, 128, or 0: the whole row */
+    bool per_token;
+    bool has_factor; /* an f16 factor per element of the other axis, one for each slice of 128 channels */
+    bool rotated;    /* rows are stored rotated (kvt_rotate) */
+};
+
+/* Where everything in a tile lies. A value is ((scale * meaning(code)) + zero) * factor, in f32, one rounding for each
+ * operation; what a format does not have is left out. */
 struct kvt_tile {
     enum kvt_tile_kind kind;
     enum kvt_number number; /* PLAIN */
+    struct kvt_format format;
     enum kvt_side side;
-    int bits;
     unsigned flip; /* stored code = code ^ flip: V codes have their top bit flipped, which centres them as signed */
     int n_terms, n_lanes; /* of the tile's matrix: d x 128 (K), 128 x d (V) */
     int term_group;       /* LANE: terms that share a scale */
-    int lane_group;       /* FOLD: lanes that share a scale, a multiple of 32; otherwise 32 */
-    size_t scale_bytes;   /* of the scales of one lane group (FOLD) or block (LANE); the zeros take as much again */
+    int lane_group;       /* FOLD: lanes that share a scale, 16 or a multiple of 32; otherwise 32 */
+    int n_slices;         /* factors per lane; 0: none */
+    size_t scale_bytes;   /* of the scales of one lane group (FOLD) or block (LANE) */
+    size_t zero_bytes;    /* of its zeros */
     size_t bytes;         /* of the tile, a multiple of 64 */
 };
 
 /* Where one block of lanes lies. */
 struct kvt_block {
-    int lane, n_lanes;           /* first lane; lanes stored: 32 or 16 */
-    size_t scales, zeros, codes; /* offsets in the tile; PLAIN: codes alone */
-    int scale_stride;            /* LANE: f16 between term groups. FOLD: 0, one f16 per term */
+    int lane, n_lanes;                    /* first lane; lanes stored: 32 or 16 */
+    size_t scales, zeros, factors, codes; /* offsets in the tile; PLAIN: codes alone. factors: f16 [slice][32 lanes] */
 };
 
 void kvt_tile_init_plain(struct kvt_tile *tile, enum kvt_side side, int d, enum kvt_number number);
-/* per_token: groups of `group` channels, else of `group` rows (32, 64 or 128). */
-void kvt_tile_init_codes(struct kvt_tile *tile, enum kvt_side side, int d, int bits, int group, bool per_token);
+void kvt_tile_init(struct kvt_tile *tile, enum kvt_side side, int d, const struct kvt_format *format);
 
 static inline int kvt_tile_n_blocks(const struct kvt_tile *tile) {
     return (tile->n_lanes + KVT_BLOCK_LANES - 1) / KVT_BLOCK_LANES;
@@ -69,17 +95,36 @@ struct kvt_planes kvt_planes_of(int bits);
 /* Terms that codes are stored for: n_terms rounded up to whole steps. */
 int kvt_tile_stored_terms(const struct kvt_tile *tile);
 
-/* The scalar meaning of the layout. Codes: n of them from (term, lane) on, each (d_term, d_lane) after the one before, in one
- * block or along the lanes. Scales and zeros (`zero` picks): that of the group of (term, lane). */
+/* The place of a scale among those of its block: LANE [term group][32 lanes]; FOLD [term], or [half block][term] where a lane
+ * group is 16. The same place among the zeros. */
+int kvt_tile_scale_index(const struct kvt_tile *tile, int term, int lane);
+/* A stored scale as f32. */
+float kvt_scale_get(enum kvt_scale scale, const void *scales, int i);
+/* The value of a code before its scale. */
+float kvt_code_value(const struct kvt_format *format, unsigned code);
+
+/* The scalar meaning of the layout. Codes: n of them from (term, lane) on, each (d_term, d_lane) after the one before. Scales and
+ * zeros: that of the group of (term, lane), `bits` as stored. */
 void kvt_tile_put_codes(const struct kvt_tile *tile, void *bytes, int term, int lane, int d_term, int d_lane,
                         const uint8_t *codes, int n);
 unsigned kvt_tile_get_code(const struct kvt_tile *tile, const void *bytes, int term, int lane);
-void kvt_tile_put_scale(const struct kvt_tile *tile, void *bytes, int term, int lane, bool zero, uint16_t f16);
-uint16_t kvt_tile_get_scale(const struct kvt_tile *tile, const void *bytes, int term, int lane, bool zero);
+void kvt_tile_put_scale(const struct kvt_tile *tile, void *bytes, int term, int lane, uint32_t bits);
+uint32_t kvt_tile_get_scale(const struct kvt_tile *tile, const void *bytes, int term, int lane);
+void kvt_tile_put_zero(const struct kvt_tile *tile, void *bytes, int term, int lane, uint16_t f16);
+uint16_t kvt_tile_get_zero(const struct kvt_tile *tile, const void *bytes, int term, int lane);
+void kvt_tile_put_factor(const struct kvt_tile *tile, void *bytes, int slice, int lane, uint16_t f16);
+uint16_t kvt_tile_get_factor(const struct kvt_tile *tile, const void *bytes, int slice, int lane);
 /* A whole row of a PLAIN tile, rounded to nearest even. */
 void kvt_tile_put_numbers(const struct kvt_tile *tile, void *bytes, int row, const float *x);
-/* One value of any tile. */
+/* One value of any tile, in the tile's own basis. */
 float kvt_tile_get(const struct kvt_tile *tile, const void *bytes, int term, int lane);
+
+/* Rotates a row of d elements in place: the orthonormal Walsh-Hadamard transform in natural order, without signs, over the
+ * largest power of two that divides d (in blocks where that is less than d); butterflies in fp32 with ascending strides, then one
+ * multiplication. It is its own inverse. */
+void kvt_rotate(float *x, int d);
+/* The same for a row that is to be stored: rounded to f16 once at the end. */
+void kvt_rotate_f16(float *x, int d);
 
 struct kvt_encoder;
 
@@ -95,19 +140,20 @@ struct kvt_encoder {
     const struct kvt_codec *codecs; /* of one width, the default group first */
     size_t n_codecs;
     void (*describe)(const struct kvt_codec *codec, enum kvt_side side, int d, struct kvt_tile *out);
-    /* Rows are finite and at most kvt_codec_limit in magnitude; first and n obey the granularity. */
+    /* Rows are finite and within kvt_codec_limit; first and n obey the granularity. */
     void (*encode)(const struct kvt_codec *codec, const struct kvt_tile *tile, void *bytes, int first, int n,
                    const float *rows, ptrdiff_t stride);
 };
 
 /* The description of a codec's tile; d must fit. */
 void kvt_codec_describe(const struct kvt_codec *codec, enum kvt_side side, int d, struct kvt_tile *out);
-/* Rows [first, first + n) to and from a described tile, without checks. */
+/* Rows [first, first + n) to and from a described tile, without checks. decode gives rows in the basis they came in: a rotated
+ * tile's rows are rotated back. */
 void kvt_tile_encode(const struct kvt_codec *codec, const struct kvt_tile *tile, void *bytes, int first, int n,
                      const float *rows, ptrdiff_t stride);
 void kvt_tile_decode(const struct kvt_tile *tile, float *rows, ptrdiff_t stride, const void *bytes, int first, int n);
 
-/* The largest magnitude that a codec's rows may have: f16's, or f32's for f32 and bf16. */
-float kvt_codec_limit(const struct kvt_codec *codec);
+/* The largest magnitude that an element of a row may have: f16's, less where rotation adds up elements; f32's for f32 and bf16. */
+float kvt_codec_limit(const struct kvt_codec *codec, enum kvt_side side, int d);
 
 #endif

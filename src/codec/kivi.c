@@ -14,7 +14,10 @@
 #include "codec/codec.h"
 
 static void describe(const struct kvt_codec *codec, enum kvt_side side, int d, struct kvt_tile *out) {
-    kvt_tile_init_codes(out, side, d, codec->info.bits, codec->info.group, side == KVT_SIDE_V);
+    kvt_tile_init(
+        out, side, d,
+        &(struct kvt_format){
+            .bits = codec->info.bits, .has_zero = true, .group = codec->info.group, .per_token = side == KVT_SIDE_V});
 }
 
 /* The largest f16 that is not above x. */
@@ -32,7 +35,7 @@ struct group {
 };
 
 static void encode_group(const struct kvt_tile *tile, void *bytes, const struct group *g) {
-    const float top = (float)((1 << tile->bits) - 1);
+    const float top = (float)((1 << tile->format.bits) - 1);
     float lo = g->x[0], hi = g->x[0];
     for (int i = 1; i < g->n; i++) {
         const float v = g->x[i * g->step];
@@ -43,8 +46,8 @@ static void encode_group(const struct kvt_tile *tile, void *bytes, const struct 
     const float zero = kvt_f32_from_f16(zero16);
     const uint16_t scale16 = kvt_f16_from_f32((hi - zero) / top);
     const float scale = kvt_f32_from_f16(scale16);
-    kvt_tile_put_scale(tile, bytes, g->term, g->lane, false, scale16);
-    kvt_tile_put_scale(tile, bytes, g->term, g->lane, true, zero16);
+    kvt_tile_put_scale(tile, bytes, g->term, g->lane, scale16);
+    kvt_tile_put_zero(tile, bytes, g->term, g->lane, zero16);
     uint8_t codes[KVT_TILE_ROWS];
     for (int i = 0; i < g->n; i++) {
         const float code = scale > 0 ? rintf((g->x[i * g->step] - zero) / scale) : 0;

@@ -97,10 +97,11 @@ enum kvt_status kvt_codec_parse(const struct kvt_codec **out, const char *name, 
 
 /* ---- tiles ------------------------------------------------------------------------------------------------------------- */
 
-float kvt_codec_limit(const struct kvt_codec *codec) {
+float kvt_codec_limit(const struct kvt_codec *codec, enum kvt_side side, int d) {
     struct kvt_tile tile;
-    codec->encoder->describe(codec, KVT_SIDE_K, KVT_HEAD_STEP, &tile);
-    return tile.kind == KVT_TILE_PLAIN && tile.number != KVT_NUMBER_F16 ? FLT_MAX : 65504.0f;
+    kvt_codec_describe(codec, side, d, &tile);
+    if (tile.kind == KVT_TILE_PLAIN && tile.number != KVT_NUMBER_F16) return FLT_MAX;
+    return tile.format.rotated ? 65504.0f / sqrtf((float)(d & -d)) : 65504.0f;
 }
 
 enum kvt_status kvt_codec_fits(const struct kvt_codec *codec, enum kvt_side side, int d, struct kvt_error *err) {
@@ -143,7 +144,7 @@ enum kvt_status kvt_codec_encode(const struct kvt_codec *codec, enum kvt_side si
                                  const float *rows, ptrdiff_t stride, struct kvt_error *err) {
     KVT_TRY(kvt_codec_fits(codec, side, d, err));
     KVT_TRY(check_rows(codec, codec->info.granularity, first, n, err));
-    const float limit = kvt_codec_limit(codec);
+    const float limit = kvt_codec_limit(codec, side, d);
     for (int r = 0; r < n; r++)
         for (int c = 0; c < d; c++)
             if (!(fabsf(rows[r * stride + c]) <= limit))

@@ -27,7 +27,7 @@ struct kvt_planes kvt_planes_of(int bits) {
 
 int kvt_tile_stored_terms(const struct kvt_tile *tile) {
     if (tile->kind == KVT_TILE_PLAIN) return tile->n_terms;
-    return (int)kvt_round_up(tile->n_terms, kvt_planes_of(tile->bits).step_quads * QUAD);
+    return (int)kvt_round_up(tile->n_terms, kvt_planes_of(tile->format.bits).step_quads * QUAD);
 }
 
 /* Lanes that block i stores. */
@@ -39,18 +39,34 @@ static int block_lanes(const struct kvt_tile *tile, int i) {
 static size_t payload_bytes(const struct kvt_tile *tile, int n_lanes) {
     const size_t elements = (size_t)kvt_tile_stored_terms(tile) * (size_t)n_lanes;
     if (tile->kind == KVT_TILE_PLAIN) return elements * number_bytes(tile->number);
-    return elements * (size_t)tile->bits / 8;
+    return elements * (size_t)tile->format.bits / 8;
+}
+
+static size_t scale_size(enum kvt_scale scale) {
+    switch (scale) {
+    case KVT_SCALE_F16: return 2;
+    case KVT_SCALE_F32: return 4;
+    case KVT_SCALE_E8M0:
+    case KVT_SCALE_E4M3: return 1;
+    default: return 0;
+    }
+}
+
+/* Bytes of the factors of a block. */
+static size_t factor_bytes(const struct kvt_tile *tile) {
+    return (size_t)tile->n_slices * KVT_BLOCK_LANES * sizeof(uint16_t);
 }
 
 struct kvt_block kvt_tile_block(const struct kvt_tile *tile, int i) {
-    const int per_group = tile->lane_group / KVT_BLOCK_LANES, group = i / per_group;
-    const size_t full = payload_bytes(tile, KVT_BLOCK_LANES);
-    const size_t group_start = (size_t)group * (2 * tile->scale_bytes + (size_t)per_group * full);
+    const int per_group = KVT_MAX(tile->lane_group / KVT_BLOCK_LANES, 1), group = i / per_group;
+    const size_t full = factor_bytes(tile) + payload_bytes(tile, KVT_BLOCK_LANES);
+    const size_t side_bytes = tile->scale_bytes + tile->zero_bytes;
+    const size_t group_start = (size_t)group * (side_bytes + (size_t)per_group * full);
     struct kvt_block block = {.lane = i * KVT_BLOCK_LANES, .n_lanes = block_lanes(tile, i)};
     block.scales = group_start;
     block.zeros = group_start + tile->scale_bytes;
-    block.codes = group_start + 2 * tile->scale_bytes + (size_t)(i % per_group) * full;
-    block.scale_stride = tile->kind == KVT_TILE_LANE ? KVT_BLOCK_LANES : 0;
+    block.factors = group_start + side_bytes + (size_t)(i % per_group) * full;
+    block.codes = block.factors + factor_bytes(tile);
     return block;
 }
 
@@ -70,18 +86,22 @@ void kvt_tile_init_plain(struct kvt_tile *tile, enum kvt_side side, int d, enum 
     set_bytes(tile);
 }
 
-void kvt_tile_init_codes(struct kvt_tile *tile, enum kvt_side side, int d, int bits, int group, bool per_token) {
-    const bool is_k = side == KVT_SIDE_K, lane = is_k && per_token;
+void kvt_tile_init(struct kvt_tile *tile, enum kvt_side side, int d, const struct kvt_format *format) {
+    const bool is_k = side == KVT_SIDE_K, lane = is_k && format->per_token;
+    const int group = format->group ? format->group : (int)kvt_round_up(d, lane ? 1 : KVT_BLOCK_LANES);
     *tile = (struct kvt_tile){.kind = lane ? KVT_TILE_LANE : KVT_TILE_FOLD,
+                              .format = *format,
                               .side = side,
-                              .bits = bits,
-                              .flip = is_k ? 0u : 1u << (bits - 1),
+                              .flip = is_k || format->meaning != KVT_MEANING_INTEGER ? 0u : 1u << (format->bits - 1),
                               .n_terms = is_k ? d : KVT_TILE_ROWS,
                               .n_lanes = is_k ? KVT_TILE_ROWS : d,
                               .term_group = lane ? group : 1,
                               .lane_group = lane ? KVT_BLOCK_LANES : group};
-    const size_t n_scales = lane ? (size_t)(kvt_div_up(tile->n_terms, group) * KVT_BLOCK_LANES) : (size_t)tile->n_terms;
-    tile->scale_bytes = round_vector(n_scales * sizeof(uint16_t));
+    if (format->has_factor) tile->n_slices = is_k ? (int)kvt_div_up(d, KVT_SLICE) : 1;
+    const int n_scales = lane ? (int)kvt_div_up(tile->n_terms, group) * KVT_BLOCK_LANES
+                              : tile->n_terms * KVT_MAX(KVT_BLOCK_LANES / group, 1);
+    tile->scale_bytes = round_vector((size_t)n_scales * scale_size(format->scale));
+    tile->zero_bytes = format->has_zero ? round_vector((size_t)n_scales * sizeof(uint16_t)) : 0;
     set_bytes(tile);
 }
 
@@ -99,7 +119,7 @@ static struct place code_place(const struct kvt_tile *tile, const struct kvt_blo
     const int quad = term / QUAD, step = quad / planes->step_quads, in_step = quad % planes->step_quads;
     const int width = planes->width[plane], per_vector = 8 / width;
     const size_t vector = (size_t)block->n_lanes * QUAD;
-    size_t byte = block->codes + (size_t)(step * planes->step_quads * tile->bits) * vector / 8;
+    size_t byte = block->codes + (size_t)(step * planes->step_quads * tile->format.bits) * vector / 8;
     if (plane == 1) byte += (size_t)(planes->step_quads * planes->width[0]) * vector / 8;
     byte += (size_t)(in_step / per_vector) * vector + (size_t)((lane - block->lane) * QUAD + term % QUAD);
     return (struct place){byte, in_step % per_vector * width};
@@ -107,7 +127,7 @@ static struct place code_place(const struct kvt_tile *tile, const struct kvt_blo
 
 void kvt_tile_put_codes(const struct kvt_tile *tile, void *bytes, int term, int lane, int d_term, int d_lane,
                         const uint8_t *codes, int n) {
-    const struct kvt_planes planes = kvt_planes_of(tile->bits);
+    const struct kvt_planes planes = kvt_planes_of(tile->format.bits);
     struct kvt_block block = kvt_tile_block(tile, lane / KVT_BLOCK_LANES);
     for (int i = 0; i < n; i++, term += d_term, lane += d_lane) {
         if (lane - block.lane >= KVT_BLOCK_LANES) block = kvt_tile_block(tile, lane / KVT_BLOCK_LANES);
@@ -123,7 +143,7 @@ void kvt_tile_put_codes(const struct kvt_tile *tile, void *bytes, int term, int 
 }
 
 unsigned kvt_tile_get_code(const struct kvt_tile *tile, const void *bytes, int term, int lane) {
-    const struct kvt_planes planes = kvt_planes_of(tile->bits);
+    const struct kvt_planes planes = kvt_planes_of(tile->format.bits);
     const struct kvt_block block = kvt_tile_block(tile, lane / KVT_BLOCK_LANES);
     unsigned code = 0;
     int shift = 0;
@@ -136,24 +156,88 @@ unsigned kvt_tile_get_code(const struct kvt_tile *tile, const void *bytes, int t
     return code ^ tile->flip;
 }
 
-/* ---- scales and numbers ------------------------------------------------------------------------------------------------ */
+/* ---- scales ------------------------------------------------------------------------------------------------------------ */
 
-static size_t scale_place(const struct kvt_tile *tile, int term, int lane, bool zero) {
+int kvt_tile_scale_index(const struct kvt_tile *tile, int term, int lane) {
+    if (tile->kind == KVT_TILE_LANE) return term / tile->term_group * KVT_BLOCK_LANES + lane % KVT_BLOCK_LANES;
+    const bool second_half = tile->lane_group < KVT_BLOCK_LANES && lane % KVT_BLOCK_LANES >= tile->lane_group;
+    return second_half ? tile->n_terms + term : term;
+}
+
+static char *at_index(const void *bytes, size_t offset, int i, size_t size) {
+    return (char *)(uintptr_t)bytes + offset + (size_t)i * size;
+}
+
+static char *scale_at(const struct kvt_tile *tile, const void *bytes, int term, int lane) {
     const struct kvt_block block = kvt_tile_block(tile, lane / KVT_BLOCK_LANES);
-    const int i =
-        tile->kind == KVT_TILE_LANE ? term / tile->term_group * block.scale_stride + lane % KVT_BLOCK_LANES : term;
-    return (zero ? block.zeros : block.scales) + (size_t)i * sizeof(uint16_t);
+    return at_index(bytes, block.scales, kvt_tile_scale_index(tile, term, lane), scale_size(tile->format.scale));
 }
 
-void kvt_tile_put_scale(const struct kvt_tile *tile, void *bytes, int term, int lane, bool zero, uint16_t f16) {
-    memcpy((char *)bytes + scale_place(tile, term, lane, zero), &f16, sizeof f16);
+static char *zero_at(const struct kvt_tile *tile, const void *bytes, int term, int lane) {
+    const struct kvt_block block = kvt_tile_block(tile, lane / KVT_BLOCK_LANES);
+    return at_index(bytes, block.zeros, kvt_tile_scale_index(tile, term, lane), sizeof(uint16_t));
 }
 
-uint16_t kvt_tile_get_scale(const struct kvt_tile *tile, const void *bytes, int term, int lane, bool zero) {
+static char *factor_at(const struct kvt_tile *tile, const void *bytes, int slice, int lane) {
+    const struct kvt_block block = kvt_tile_block(tile, lane / KVT_BLOCK_LANES);
+    return at_index(bytes, block.factors, slice * KVT_BLOCK_LANES + lane % KVT_BLOCK_LANES, sizeof(uint16_t));
+}
+
+/* Stored little-endian, in as many bytes as the type has. */
+void kvt_tile_put_scale(const struct kvt_tile *tile, void *bytes, int term, int lane, uint32_t bits) {
+    char *to = scale_at(tile, bytes, term, lane);
+    for (size_t i = 0; i < scale_size(tile->format.scale); i++) to[i] = (char)(bits >> 8 * i);
+}
+
+uint32_t kvt_tile_get_scale(const struct kvt_tile *tile, const void *bytes, int term, int lane) {
+    const unsigned char *from = (const unsigned char *)scale_at(tile, bytes, term, lane);
+    uint32_t bits = 0;
+    for (size_t i = 0; i < scale_size(tile->format.scale); i++) bits |= (uint32_t)from[i] << 8 * i;
+    return bits;
+}
+
+void kvt_tile_put_zero(const struct kvt_tile *tile, void *bytes, int term, int lane, uint16_t f16) {
+    memcpy(zero_at(tile, bytes, term, lane), &f16, sizeof f16);
+}
+
+uint16_t kvt_tile_get_zero(const struct kvt_tile *tile, const void *bytes, int term, int lane) {
     uint16_t f16;
-    memcpy(&f16, (const char *)bytes + scale_place(tile, term, lane, zero), sizeof f16);
+    memcpy(&f16, zero_at(tile, bytes, term, lane), sizeof f16);
     return f16;
 }
+
+void kvt_tile_put_factor(const struct kvt_tile *tile, void *bytes, int slice, int lane, uint16_t f16) {
+    memcpy(factor_at(tile, bytes, slice, lane), &f16, sizeof f16);
+}
+
+uint16_t kvt_tile_get_factor(const struct kvt_tile *tile, const void *bytes, int slice, int lane) {
+    uint16_t f16;
+    memcpy(&f16, factor_at(tile, bytes, slice, lane), sizeof f16);
+    return f16;
+}
+
+float kvt_scale_get(enum kvt_scale scale, const void *scales, int i) {
+    uint16_t half;
+    float value;
+    switch (scale) {
+    case KVT_SCALE_F16: memcpy(&half, (const char *)scales + 2 * i, sizeof half); return kvt_f32_from_f16(half);
+    case KVT_SCALE_F32: memcpy(&value, (const char *)scales + 4 * i, sizeof value); return value;
+    case KVT_SCALE_E8M0: return kvt_f32_from_e8m0(((const uint8_t *)scales)[i]);
+    case KVT_SCALE_E4M3: return kvt_f32_from_e4m3(((const uint8_t *)scales)[i]);
+    default: return 1;
+    }
+}
+
+float kvt_code_value(const struct kvt_format *format, unsigned code) {
+    switch (format->meaning) {
+    case KVT_MEANING_TABLE: return format->table[code];
+    case KVT_MEANING_E4M3: return kvt_f32_from_e4m3((uint8_t)code);
+    case KVT_MEANING_E5M2: return kvt_f32_from_e5m2((uint8_t)code);
+    default: return (float)((int)code - format->offset);
+    }
+}
+
+/* ---- numbers ----------------------------------------------------------------------------------------------------------- */
 
 /* Row r of a PLAIN tile: element c is at first + c * step, unless it starts another block of lanes. */
 struct number_row {
@@ -208,9 +292,15 @@ float kvt_tile_get(const struct kvt_tile *tile, const void *bytes, int term, int
         const struct number_row at = number_row(tile, row);
         return get_number(tile, bytes, number_place(tile, &at, row, is_k ? term : lane));
     }
-    const float scale = kvt_f32_from_f16(kvt_tile_get_scale(tile, bytes, term, lane, false));
-    const float zero = kvt_f32_from_f16(kvt_tile_get_scale(tile, bytes, term, lane, true));
-    return scale * (float)kvt_tile_get_code(tile, bytes, term, lane) + zero;
+    const struct kvt_block block = kvt_tile_block(tile, lane / KVT_BLOCK_LANES);
+    const int i = kvt_tile_scale_index(tile, term, lane);
+    float value = kvt_code_value(&tile->format, kvt_tile_get_code(tile, bytes, term, lane));
+    if (tile->format.scale != KVT_SCALE_NONE)
+        value = kvt_scale_get(tile->format.scale, (const char *)bytes + block.scales, i) * value;
+    if (tile->format.has_zero) value += kvt_f32_from_f16(kvt_tile_get_zero(tile, bytes, term, lane));
+    if (tile->n_slices)
+        value *= kvt_f32_from_f16(kvt_tile_get_factor(tile, bytes, tile->n_slices > 1 ? term / KVT_SLICE : 0, lane));
+    return value;
 }
 
 static void decode_numbers(const struct kvt_tile *tile, float *x, const void *bytes, int row) {
@@ -230,5 +320,6 @@ void kvt_tile_decode(const struct kvt_tile *tile, float *rows, ptrdiff_t stride,
         else
             for (int c = 0; c < d; c++)
                 x[c] = is_k ? kvt_tile_get(tile, bytes, c, row) : kvt_tile_get(tile, bytes, row, c);
+        if (tile->format.rotated) kvt_rotate(x, d);
     }
 }

@@ -102,8 +102,8 @@ static void test_affine_equals_mlx(void **state) {
             const int row = 77;
             assert_int_equal(kvt_codec_encode(codec, (enum kvt_side)side, 32, bytes, row, 1, x, 32, NULL), KVT_OK);
             const bool k = side == KVT_SIDE_K;
-            assert_int_equal(kvt_tile_get_scale(&tile, bytes, k ? 0 : row, k ? row : 0, false), mlx[t].scale);
-            assert_int_equal(kvt_tile_get_scale(&tile, bytes, k ? 0 : row, k ? row : 0, true) &
+            assert_int_equal(kvt_tile_get_scale(&tile, bytes, k ? 0 : row, k ? row : 0), mlx[t].scale);
+            assert_int_equal(kvt_tile_get_zero(&tile, bytes, k ? 0 : row, k ? row : 0) &
                                  (mlx[t].zero ? 0xFFFF : 0x7FFF),
                              mlx[t].zero);
             for (int i = 0; i < 32; i++)
@@ -234,11 +234,11 @@ static void test_sizes(void **state) {
         int d;
         size_t bytes;
     } sizes[] = {
-        {"f16", KVT_SIDE_K, 128, 32768},          {"f32", KVT_SIDE_V, 64, 32768},
-        {"affine4g64", KVT_SIDE_K, 128, 9216},    {"affine4g64", KVT_SIDE_V, 128, 9216},
-        {"affine8g64", KVT_SIDE_V, 64, 8704},     {"kivi4g32", KVT_SIDE_K, 128, 10240},
-        {"kivi2g32", KVT_SIDE_V, 128, 6144},      {"kivi3g32", KVT_SIDE_K, 128, 8192},
-        {"kivi4g32", KVT_SIDE_V, 80, 6656}, {"affine5g32", KVT_SIDE_K, 64, 6144},
+        {"f16", KVT_SIDE_K, 128, 32768},       {"f32", KVT_SIDE_V, 64, 32768},
+        {"affine4g64", KVT_SIDE_K, 128, 9216}, {"affine4g64", KVT_SIDE_V, 128, 9216},
+        {"affine8g64", KVT_SIDE_V, 64, 8704},  {"kivi4g32", KVT_SIDE_K, 128, 10240},
+        {"kivi2g32", KVT_SIDE_V, 128, 6144},   {"kivi3g32", KVT_SIDE_K, 128, 8192},
+        {"kivi4g32", KVT_SIDE_V, 80, 6656},    {"affine5g32", KVT_SIDE_K, 64, 6144},
         {"kivi6g64", KVT_SIDE_V, 512, 53248},
     };
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {

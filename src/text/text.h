@@ -33,7 +33,9 @@ struct kvt_text_spec {
     int n_merges;
     const struct kvt_text_piece *merges; /* "left right"; needed by "gpt2" */
     int bos, eos, eot, unk, pad;
-    bool add_bos, add_eos, add_space_prefix;
+    int add_bos, add_eos,
+        add_space_prefix;    /* 0, 1, or -1 where the file does not say: then as its kind is known to be */
+    bool control_eats_space; /* white space after a control token belongs to it: the Phi-3 models */
 };
 
 /* A tokenizer. Immutable, any thread, except that each thread needs its own stream (below). */

@@ -7,7 +7,7 @@
  *
  * Per layer a sequence is `sink | body | tail`: the first rows kept in 16 bits (whole tiles), the encoded rows, the newest
  * rows kept in 16 bits. With g the larger granularity of the layer's two codecs, after T rows the body ends at
- *     sink + g * floor(max(0, T - sink - tail) / g)
+ *     sink + g * floor(max(0, T - sink - tail) / g)      (0 encoded rows while T < start)
  * which depends on T alone, so the bytes never depend on how a prompt was cut. A query at position p sees the cache as it
  * is after p + 1 rows, also inside a prompt that arrives in one piece. A codec of granularity g therefore has between `tail`
  * and `tail + g - 1` rows in 16 bits; they are counted as such.
@@ -51,6 +51,11 @@ struct kvt_plan_options {
     const char *kv;     /* "K" or "K,V": codec names; NULL: "f16" */
     int sink;           /* rows, a multiple of 128 */
     int tail;           /* rows */
+    int64_t
+        start; /* nothing is encoded while a sequence has fewer rows; then all that is past the tail is. 0: from the first */
+    int64_t
+        rolling; /* a query sees the sink and the newest rows, this many together; older ones are dropped by whole pages.
+                           At least sink + tail + 128; 0: all rows */
 };
 
 /* Which codec, sink and tail each layer has, resolved once. Owned by the caller; pools keep a copy of what they need. */
@@ -60,7 +65,9 @@ struct kvt_layer_plan {
     struct kvt_layer_shape shape;
     const struct kvt_codec *codec[KVT_SIDE_COUNT];
     const struct kvt_codec *wide[KVT_SIDE_COUNT]; /* the codec of sink and tail rows: f16, or the side's own if plain */
-    int sink, tail;
+    int sink, tail;                               /* a layer with a window of its own has no sink: its first rows go */
+    int64_t start;
+    int64_t window; /* newest rows that a query sees beside the sink, its own included; 0: all */
     int granularity;
     const char *reason; /* why this layer has what it has; lives as long as the plan */
 };
@@ -78,7 +85,7 @@ KVT_API const struct kvt_layer_plan *kvt_plan_layer(const struct kvt_plan *plan,
 /* The plan as a string that kvt_plan_options.kv takes ("kivi4g32,affine4g64"); lives as long as the plan. */
 KVT_API const char *kvt_plan_kv(const struct kvt_plan *plan);
 
-/* Where the body of a layer ends after n_rows rows; never less than min(n_rows, sink). */
+/* Where the body of a layer ends after n_rows rows; it begins at the sink's end, so this is the sink while nothing is encoded. */
 KVT_API int64_t kvt_plan_body_end(const struct kvt_plan *plan, int layer, int64_t n_rows);
 
 enum kvt_region { KVT_REGION_SINK, KVT_REGION_BODY, KVT_REGION_TAIL, KVT_REGION_COUNT };
@@ -87,7 +94,8 @@ enum kvt_region { KVT_REGION_SINK, KVT_REGION_BODY, KVT_REGION_TAIL, KVT_REGION_
 struct kvt_usage {
     uint64_t bytes[KVT_SIDE_COUNT][KVT_REGION_COUNT];
     uint64_t total_bytes;
-    int64_t rows[KVT_REGION_COUNT]; /* of one layer: of layer 0 where the usage is of all layers */
+    int64_t
+        rows[KVT_REGION_COUNT]; /* that a query can see, of one layer: of layer 0 where the usage is of all layers */
 };
 
 /* The usage of one sequence of n_rows rows between steps, exactly what a pool allocates for it if nothing is shared.
@@ -120,7 +128,8 @@ KVT_API uint64_t kvt_pool_peak_bytes(const struct kvt_pool *pool);
 /* One timeline of rows. */
 struct kvt_seq;
 
-/* An empty sequence that can hold max_rows rows. Its table (16 bytes a layer and 128 rows) is taken here. */
+/* An empty sequence that can hold max_rows rows. Its table (16 bytes a layer and 128 rows) is taken here; each page has a
+ * header of 64 bytes, which is counted. */
 KVT_API KVT_MUST_CHECK enum kvt_status kvt_seq_create(struct kvt_seq **out, struct kvt_pool *pool, int64_t max_rows,
                                                       struct kvt_error *err);
 KVT_API void kvt_seq_destroy(struct kvt_seq *seq);
@@ -129,13 +138,22 @@ KVT_API struct kvt_usage kvt_seq_usage(const struct kvt_seq *seq, int layer);
 
 /* Cuts the sequence to its first n_rows rows. Exact where the result's rows are all as they were when n_rows were first
  * reached; where rows of the body become tail again they are decoded back to 16 bits and *out_exact is false.
- * out_exact may be NULL. RANGE if n_rows is negative or more than there are. */
+ * out_exact may be NULL. RANGE if n_rows is negative or more than there are, or if rows that it needs were dropped. */
 KVT_API KVT_MUST_CHECK enum kvt_status kvt_seq_trim(struct kvt_seq *seq, int64_t n_rows, bool *out_exact,
                                                     struct kvt_error *err);
 /* Gives all pages back. */
 KVT_API void kvt_seq_clear(struct kvt_seq *seq);
 
-/* Decodes rows [first, first + n) of one layer, side and KV head as they are stored now: row i at rows + i * stride. */
+/* A new sequence with the rows of another. The two share all pages; a page is copied when one of them writes to it. */
+KVT_API KVT_MUST_CHECK enum kvt_status kvt_seq_fork(struct kvt_seq **out, const struct kvt_seq *seq,
+                                                    struct kvt_error *err);
+/* Reorders the timelines of n distinct sequences of one pool, as beam search does: afterwards seqs[i] has the rows that
+ * seqs[parents[i]] had. A parent may be named often or never. All or nothing. */
+KVT_API KVT_MUST_CHECK enum kvt_status kvt_seq_permute(struct kvt_seq *const *seqs, const int *parents, int n,
+                                                       struct kvt_error *err);
+
+/* Decodes rows [first, first + n) of one layer, side and KV head as they are stored now: row i at rows + i * stride. RANGE for
+ * rows that are not there, or no longer. */
 KVT_API KVT_MUST_CHECK enum kvt_status kvt_seq_read(const struct kvt_seq *seq, int layer, enum kvt_side side, int head,
                                                     int64_t first, int64_t n, float *rows, ptrdiff_t stride,
                                                     struct kvt_error *err);

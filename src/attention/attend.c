@@ -104,25 +104,27 @@ static float *part(const struct run *run, size_t i) { return run->parts + i * (s
 
 /* ---- one pass over a tile ---------------------------------------------------------------------------------------------- */
 
-enum pass { PASS_SINK, PASS_BODY, PASS_TAIL };
-
-/* Rows [*first, *end) that the query at position p sees in a pass. */
-static void visible(const struct run *run, enum pass pass, int64_t p, int64_t *first, int64_t *end) {
+/* Rows [*first, *end) of a region that the query at position p sees. */
+static void visible(const struct run *run, enum kvt_region region, int64_t p, int64_t *first, int64_t *end) {
     const int64_t sink = run->layer->plan.sink, body_end = kvt_layer_body_end(run->layer, p + 1);
-    const int window = run->layer->plan.shape.window;
-    *first = pass == PASS_SINK ? 0 : pass == PASS_BODY ? sink : body_end;
-    *end = pass == PASS_SINK ? KVT_MIN(sink, p + 1) : pass == PASS_BODY ? body_end : p + 1;
-    if (window) *first = KVT_MAX(*first, p + 1 - window);
+    if (region == KVT_REGION_SINK) {
+        *first = 0;
+        *end = KVT_MIN(sink, p + 1);
+        return;
+    }
+    const int64_t oldest = kvt_layer_first_row(run->layer, p + 1);
+    *first = region == KVT_REGION_BODY ? oldest : KVT_MAX(body_end, oldest);
+    *end = region == KVT_REGION_BODY ? body_end : p + 1;
 }
 
 /* The same within tile t, per vector; returns the union, empty if first >= end. */
-static void tile_ranges(const struct run *run, const struct job *job, enum pass pass, int64_t tile,
+static void tile_ranges(const struct run *run, const struct job *job, enum kvt_region region, int64_t tile,
                         const struct scratch *s, int *first, int *end) {
     *first = KVT_TILE_ROWS;
     *end = 0;
     for (int r = 0; r < job->n_rows; r++) {
         int64_t a, b;
-        visible(run, pass, job->entry->n_before + job->first_row + r, &a, &b);
+        visible(run, region, job->entry->n_before + job->first_row + r, &a, &b);
         a = KVT_MIN(KVT_MAX(a - tile * KVT_TILE_ROWS, 0), KVT_TILE_ROWS);
         b = KVT_MIN(KVT_MAX(b - tile * KVT_TILE_ROWS, 0), KVT_TILE_ROWS);
         for (int g = 0; g < run->group; g++) {
@@ -177,18 +179,17 @@ static void mix_tile(const struct run *run, const struct kvt_tile *tile, const v
     }
 }
 
-static void walk_tile(const struct run *run, const struct job *job, enum pass pass, int64_t tile,
+static void walk_tile(const struct run *run, const struct job *job, enum kvt_region region, int64_t tile,
                       const struct scratch *s) {
     int first, end;
-    tile_ranges(run, job, pass, tile, s, &first, &end);
+    tile_ranges(run, job, region, tile, s, &first, &end);
     if (first >= end) return;
-    const struct kvt_seq_layer *pages = &job->entry->seq->layers[run->layer_index];
-    const struct kvt_page_shape *shape = pass == PASS_BODY ? &run->layer->body : &run->layer->wide;
-    const char *page = (pass == PASS_BODY ? pages->body : pages->wide)[tile];
+    const struct kvt_page_shape *shape = &run->layer->page[region];
+    const struct kvt_page *page = job->entry->seq->layers[run->layer_index].list[region].pages[tile];
     KVT_ASSERT(page != NULL);
     const int n = job->n_rows * run->group;
-    score_tile(run, &shape->tile[KVT_SIDE_K], page + kvt_page_offset(shape, job->head, KVT_SIDE_K), n, s, first, end);
-    mix_tile(run, &shape->tile[KVT_SIDE_V], page + kvt_page_offset(shape, job->head, KVT_SIDE_V), n, s, first, end);
+    score_tile(run, &shape->tile[KVT_SIDE_K], kvt_page_tile(page, shape, job->head, KVT_SIDE_K), n, s, first, end);
+    mix_tile(run, &shape->tile[KVT_SIDE_V], kvt_page_tile(page, shape, job->head, KVT_SIDE_V), n, s, first, end);
 }
 
 /* ---- jobs -------------------------------------------------------------------------------------------------------------- */
@@ -252,10 +253,10 @@ static void attend_job(void *arg, int i, int thread) {
     for (int v = 0; v < n; v++) s.states[v] = kvt_state_empty();
     for (int64_t t = job.first_tile; t < job.end_tile; t++) {
         if (t * KVT_TILE_ROWS < run->layer->plan.sink) {
-            walk_tile(run, &job, PASS_SINK, t, &s);
+            walk_tile(run, &job, KVT_REGION_SINK, t, &s);
         } else {
-            walk_tile(run, &job, PASS_BODY, t, &s);
-            walk_tile(run, &job, PASS_TAIL, t, &s);
+            walk_tile(run, &job, KVT_REGION_BODY, t, &s);
+            walk_tile(run, &job, KVT_REGION_TAIL, t, &s);
         }
     }
     for (int r = 0; r < job.n_rows; r++)
@@ -350,8 +351,8 @@ enum kvt_status kvt_attention_run(struct kvt_step *step, int layer, const struct
     run.k_size = shape->k_size;
     run.v_size = shape->v_size;
     run.ld_v = (int)kvt_round_up(shape->v_size, KVT_LANES);
-    run.rotated_k = run.layer->body.tile[KVT_SIDE_K].format.rotated;
-    run.rotated_v = run.layer->body.tile[KVT_SIDE_V].format.rotated;
+    run.rotated_k = run.layer->page[KVT_REGION_BODY].tile[KVT_SIDE_K].format.rotated;
+    run.rotated_v = run.layer->page[KVT_REGION_BODY].tile[KVT_SIDE_V].format.rotated;
     KVT_TRY(take_scratch(&run, err));
     const int n = n_jobs(&run);
     kvt_parallel_run(&step->pool->parallel, n, attend_job, &run);

@@ -4,9 +4,23 @@
  */
 #include "backend/backend.h"
 
-static void *take(struct kvt_pool *pool, size_t bytes) { return kvt_take_zero(&pool->allocator, bytes, 1); }
+#include <string.h>
 
-static void give(struct kvt_pool *pool, void *page, size_t bytes) { kvt_give(&pool->allocator, page, bytes, 1); }
+/* The header and the tiles are one block. */
+static struct kvt_page *take(struct kvt_pool *pool, size_t bytes) {
+    struct kvt_page *page = kvt_take_zero(&pool->allocator, bytes, 1);
+    if (page) page->tiles = (char *)page + KVT_PAGE_HEADER;
+    return page;
+}
+
+static void give(struct kvt_pool *pool, struct kvt_page *page, size_t bytes) {
+    kvt_give(&pool->allocator, page, bytes, 1);
+}
+
+static void copy(struct kvt_pool *pool, struct kvt_page *to, const struct kvt_page *from, size_t bytes) {
+    (void)pool;
+    memcpy(to->tiles, from->tiles, bytes - KVT_PAGE_HEADER);
+}
 
 static void encode(struct kvt_pool *pool, const struct kvt_codec *codec, const struct kvt_tile *tile, void *bytes,
                    int first, int n, const float *rows, ptrdiff_t stride) {
@@ -24,6 +38,6 @@ extern const struct kvt_backend kvt_backend_cpu;
 const struct kvt_backend kvt_backend_cpu = {
     .name = "cpu",
     .about = "the processor, pages in main memory",
-    .pages = {take, give, encode, decode},
+    .pages = {take, give, copy, encode, decode},
     .attend = kvt_attention_run,
 };

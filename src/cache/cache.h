@@ -9,22 +9,37 @@
 #include "kernel/kernel.h"
 #include "kvtile/cache.h"
 
+/* A page: its tiles, and how many sequences share it. */
+struct kvt_page {
+    void *tiles; /* aligned to 64 */
+    _Atomic int n_owners;
+};
+enum { KVT_PAGE_HEADER = 64 };
+_Static_assert(sizeof(struct kvt_page) <= KVT_PAGE_HEADER, "a page's header");
+
 /* How one kind of page of a layer lies in memory: for each KV head its K tile, then its V tile. */
 struct kvt_page_shape {
     struct kvt_tile tile[KVT_SIDE_COUNT];
-    size_t head_bytes, bytes;
+    size_t head_bytes;
+    size_t bytes; /* of the tiles of all heads and the header */
 };
 
 static inline size_t kvt_page_offset(const struct kvt_page_shape *page, int head, enum kvt_side side) {
     return (size_t)head * page->head_bytes + (side == KVT_SIDE_V ? page->tile[KVT_SIDE_K].bytes : 0);
 }
 
+static inline void *kvt_page_tile(const struct kvt_page *page, const struct kvt_page_shape *shape, int head,
+                                  enum kvt_side side) {
+    return (char *)page->tiles + kvt_page_offset(shape, head, side);
+}
+
 /* One layer of a plan, with all that follows from it. */
 struct kvt_layer {
     struct kvt_layer_plan plan;
-    struct kvt_page_shape body, wide;
-    float limit[KVT_SIDE_COUNT]; /* the largest magnitude of a row's element */
-    bool direct; /* granularity 1 and no tail: a row is encoded before anyone reads it, and never kept in 16 bits */
+    struct kvt_page_shape page[KVT_REGION_COUNT]; /* sink and tail are alike */
+    float limit[KVT_SIDE_COUNT];                  /* the largest magnitude of a row's element */
+    bool
+        direct; /* granularity 1, no tail, no start: a row is encoded before anyone reads it, and never kept in 16 bits */
 };
 
 struct kvt_plan {
@@ -37,17 +52,21 @@ struct kvt_plan {
 
 int64_t kvt_layer_body_end(const struct kvt_layer *layer, int64_t n_rows);
 
-/* Pages [first, end) of each kind that n_rows rows need between steps. Wide pages of the sink are [0, n_sink). */
+/* Pages [first, end) of each region that n_rows rows need between steps. */
 struct kvt_page_sets {
-    int64_t n_sink, body, body_end, tail, tail_end;
+    int64_t first[KVT_REGION_COUNT], end[KVT_REGION_COUNT];
 };
 struct kvt_page_sets kvt_layer_pages(const struct kvt_layer *layer, int64_t n_rows);
 
+/* The first row past the sink that the newest of n_rows rows sees, and so the first that is kept. */
+int64_t kvt_layer_first_row(const struct kvt_layer *layer, int64_t n_rows);
+
 /* What a backend does for a pool: memory of pages and rows in them. */
 struct kvt_page_ops {
-    /* A cleared page, aligned to 64, or NULL. */
-    void *(*take)(struct kvt_pool *pool, size_t bytes);
-    void (*give)(struct kvt_pool *pool, void *page, size_t bytes);
+    /* A page of `bytes` (header counted), its tiles cleared, or NULL. */
+    struct kvt_page *(*take)(struct kvt_pool *pool, size_t bytes);
+    void (*give)(struct kvt_pool *pool, struct kvt_page *page, size_t bytes);
+    void (*copy)(struct kvt_pool *pool, struct kvt_page *to, const struct kvt_page *from, size_t bytes);
     /* Rows to and from a tile; see kvt_tile_encode and kvt_tile_decode. */
     void (*encode)(struct kvt_pool *pool, const struct kvt_codec *codec, const struct kvt_tile *tile, void *bytes,
                    int first, int n, const float *rows, ptrdiff_t stride);
@@ -72,26 +91,47 @@ KVT_MUST_CHECK enum kvt_status kvt_pool_create_on(struct kvt_pool **out, const s
                                                   const struct kvt_pool_options *options,
                                                   const struct kvt_page_ops *ops, const void *backend,
                                                   struct kvt_error *err);
-/* LIMIT or NOMEM, with a sentence. */
-KVT_MUST_CHECK enum kvt_status kvt_page_take(struct kvt_pool *pool, size_t bytes, void **out, struct kvt_error *err);
-void kvt_page_give(struct kvt_pool *pool, void *page, size_t bytes);
+/* A page with one owner. LIMIT or NOMEM, with a sentence. */
+KVT_MUST_CHECK enum kvt_status kvt_page_take(struct kvt_pool *pool, size_t bytes, struct kvt_page **out,
+                                             struct kvt_error *err);
+/* One owner less; the last one gives it back. NULL is fine. */
+void kvt_page_leave(struct kvt_pool *pool, struct kvt_page *page, size_t bytes);
+/* Makes *page one that its owner alone has: a new one where it is NULL, a copy where it is shared. */
+KVT_MUST_CHECK enum kvt_status kvt_page_own(struct kvt_pool *pool, size_t bytes, struct kvt_page **page,
+                                            struct kvt_error *err);
 
-/* One layer of a sequence: a page for each tile, or NULL. */
+/* The pages of one region of a sequence's layer, by tile; all that are there lie in [first, end). */
+struct kvt_page_list {
+    struct kvt_page **pages;
+    int64_t first, end;
+};
+
 struct kvt_seq_layer {
-    void **body, **wide;
-    int64_t wide_from; /* rows [wide_from, n_rows) past the sink are in wide pages */
+    struct kvt_page_list list[KVT_REGION_COUNT];
+    int64_t wide_from; /* rows [wide_from, n_rows) past the sink are in pages of the tail */
 };
 
 struct kvt_seq {
     struct kvt_pool *pool;
     int64_t n_rows, max_rows, n_tiles;
     struct kvt_seq_layer *layers;
-    void **table;
+    struct kvt_page **table;
     struct kvt_step *step; /* that holds it, or NULL */
 };
 
-/* Gives back the pages that n_rows rows do not need between steps. */
+/* Makes the page under tile t of a region the sequence's own. */
+KVT_MUST_CHECK enum kvt_status kvt_seq_own_page(struct kvt_seq *seq, int layer, enum kvt_region region, int64_t t,
+                                                struct kvt_error *err);
+/* Leaves the pages that n_rows rows do not need between steps. */
 void kvt_seq_fit(struct kvt_seq *seq, int64_t n_rows);
+
+/* The region of a row that is there. */
+enum kvt_region kvt_layer_region(const struct kvt_layer *layer, int64_t n_rows, int64_t row);
+/* How many of the rows [first, first + n) are in one tile and one region. */
+int kvt_seq_run(const struct kvt_seq *seq, int layer, int64_t first, int64_t n);
+/* Decodes such a run of rows. */
+void kvt_seq_read_run(const struct kvt_seq *seq, int layer, enum kvt_side side, int head, int64_t first, int n,
+                      float *rows, ptrdiff_t stride);
 
 /* One sequence in a step. */
 struct kvt_step_entry {

@@ -14,7 +14,7 @@ static void init_page(struct kvt_page_shape *page, const struct kvt_codec *const
     kvt_codec_describe(codec[KVT_SIDE_K], KVT_SIDE_K, shape->k_size, &page->tile[KVT_SIDE_K]);
     kvt_codec_describe(codec[KVT_SIDE_V], KVT_SIDE_V, shape->v_size, &page->tile[KVT_SIDE_V]);
     page->head_bytes = page->tile[KVT_SIDE_K].bytes + page->tile[KVT_SIDE_V].bytes;
-    page->bytes = (size_t)shape->n_kv_heads * page->head_bytes;
+    page->bytes = KVT_PAGE_HEADER + (size_t)shape->n_kv_heads * page->head_bytes;
 }
 
 /* "K" or "K,V" to two codecs. */
@@ -50,24 +50,27 @@ static const struct kvt_codec *wide_codec(const struct kvt_codec *codec) {
 }
 
 static void init_layer(struct kvt_layer *layer, const struct kvt_layer_shape *shape,
-                       const struct kvt_codec *const codec[KVT_SIDE_COUNT], int sink, int tail) {
+                       const struct kvt_codec *const codec[KVT_SIDE_COUNT], const struct kvt_plan_options *o) {
     struct kvt_layer_plan *plan = &layer->plan;
     plan->shape = *shape;
     plan->granularity = 1;
     for (int side = 0; side < KVT_SIDE_COUNT; side++) {
+        const int d = side == KVT_SIDE_K ? shape->k_size : shape->v_size;
         plan->codec[side] = codec[side];
         plan->wide[side] = wide_codec(codec[side]);
         plan->granularity = KVT_MAX(plan->granularity, codec[side]->info.granularity);
-        const int d = side == KVT_SIDE_K ? shape->k_size : shape->v_size;
         layer->limit[side] = KVT_MIN(kvt_codec_limit(codec[side], (enum kvt_side)side, d),
                                      kvt_codec_limit(plan->wide[side], (enum kvt_side)side, d));
     }
-    plan->sink = sink;
-    plan->tail = tail;
-    plan->reason = "as asked";
-    layer->direct = plan->granularity == 1 && tail == 0;
-    init_page(&layer->body, plan->codec, shape);
-    init_page(&layer->wide, plan->wide, shape);
+    plan->sink = shape->window ? 0 : o->sink;
+    plan->tail = o->tail;
+    plan->start = o->start;
+    plan->window = shape->window ? shape->window : o->rolling ? o->rolling - o->sink : 0;
+    plan->reason = shape->window && o->sink ? "as asked, but for the sink: the layer has a window" : "as asked";
+    layer->direct = plan->granularity == 1 && o->tail == 0 && o->start == 0;
+    init_page(&layer->page[KVT_REGION_SINK], plan->wide, shape);
+    init_page(&layer->page[KVT_REGION_BODY], plan->codec, shape);
+    init_page(&layer->page[KVT_REGION_TAIL], plan->wide, shape);
 }
 
 static enum kvt_status check_options(const struct kvt_shape *shape, const struct kvt_plan_options *o,
@@ -78,6 +81,10 @@ static enum kvt_status check_options(const struct kvt_shape *shape, const struct
         return kvt_fail(err, KVT_ERR_ARG, "a sink of %d rows: it must be a multiple of %d (0, %d, %d, ...)", o->sink,
                         KVT_TILE_ROWS, KVT_TILE_ROWS, 2 * KVT_TILE_ROWS);
     if (o->tail < 0) return kvt_fail(err, KVT_ERR_ARG, "a tail of %d rows: it cannot be negative", o->tail);
+    if (o->start < 0) return kvt_fail(err, KVT_ERR_ARG, "encoding cannot start at row %lld", (long long)o->start);
+    if (o->rolling && o->rolling < (int64_t)o->sink + o->tail + KVT_TILE_ROWS)
+        return kvt_fail(err, KVT_ERR_ARG, "a rolling cache of %lld rows: with this sink and tail it needs %lld",
+                        (long long)o->rolling, (long long)o->sink + o->tail + KVT_TILE_ROWS);
     return KVT_OK;
 }
 
@@ -102,7 +109,7 @@ enum kvt_status kvt_plan_create(struct kvt_plan **out, const struct kvt_shape *s
     *plan = (struct kvt_plan){.allocator = a, .n_layers = shape->n_layers, .layers = layers};
     for (int l = 0; l < plan->n_layers; l++) {
         const struct kvt_layer_shape *s = &shape->layers[l];
-        init_layer(&layers[l], s, codec, o->sink, o->tail);
+        init_layer(&layers[l], s, codec, o);
         plan->max_heads = KVT_MAX(plan->max_heads, s->n_kv_heads);
         plan->max_row = KVT_MAX(plan->max_row, KVT_MAX(s->k_size, s->v_size));
     }
@@ -131,36 +138,44 @@ const char *kvt_plan_kv(const struct kvt_plan *plan) { return plan->kv; }
 /* ---- lengths ----------------------------------------------------------------------------------------------------------- */
 
 int64_t kvt_layer_body_end(const struct kvt_layer *layer, int64_t n_rows) {
-    const int64_t g = layer->plan.granularity, rows = n_rows - layer->plan.sink - layer->plan.tail;
-    return layer->plan.sink + (rows > 0 ? rows / g * g : 0);
+    const struct kvt_layer_plan *plan = &layer->plan;
+    const int64_t rows = n_rows < plan->start ? 0 : n_rows - plan->sink - plan->tail;
+    return plan->sink + (rows > 0 ? rows / plan->granularity * plan->granularity : 0);
 }
 
 int64_t kvt_plan_body_end(const struct kvt_plan *plan, int layer, int64_t n_rows) {
     return kvt_layer_body_end(&plan->layers[layer], n_rows);
 }
 
+int64_t kvt_layer_first_row(const struct kvt_layer *layer, int64_t n_rows) {
+    const int64_t window = layer->plan.window, sink = layer->plan.sink;
+    return window ? KVT_MAX(sink, n_rows - window) : sink;
+}
+
 struct kvt_page_sets kvt_layer_pages(const struct kvt_layer *layer, int64_t n_rows) {
     const int64_t sink = layer->plan.sink, end = kvt_layer_body_end(layer, n_rows), t = KVT_TILE_ROWS;
-    struct kvt_page_sets sets = {.n_sink = kvt_div_up(KVT_MIN(n_rows, sink), t)};
-    if (end > sink) {
-        sets.body = sink / t;
-        sets.body_end = kvt_div_up(end, t);
+    const int64_t first = kvt_layer_first_row(layer, n_rows) / t;
+    struct kvt_page_sets sets = {{0}, {0}};
+    sets.end[KVT_REGION_SINK] = kvt_div_up(KVT_MIN(n_rows, sink), t);
+    if (end > sink && kvt_div_up(end, t) > first) {
+        sets.first[KVT_REGION_BODY] = first;
+        sets.end[KVT_REGION_BODY] = kvt_div_up(end, t);
     }
     if (end < n_rows) {
-        sets.tail = end / t;
-        sets.tail_end = kvt_div_up(n_rows, t);
+        sets.first[KVT_REGION_TAIL] = KVT_MAX(end / t, first);
+        sets.end[KVT_REGION_TAIL] = kvt_div_up(n_rows, t);
     }
     return sets;
 }
 
 static void add_layer(struct kvt_usage *u, const struct kvt_layer *layer, int64_t n_rows) {
     const struct kvt_page_sets sets = kvt_layer_pages(layer, n_rows);
-    const uint64_t heads = (uint64_t)layer->plan.shape.n_kv_heads;
-    for (int side = 0; side < KVT_SIDE_COUNT; side++) {
-        const uint64_t wide = heads * layer->wide.tile[side].bytes, body = heads * layer->body.tile[side].bytes;
-        u->bytes[side][KVT_REGION_SINK] += wide * (uint64_t)sets.n_sink;
-        u->bytes[side][KVT_REGION_BODY] += body * (uint64_t)(sets.body_end - sets.body);
-        u->bytes[side][KVT_REGION_TAIL] += wide * (uint64_t)(sets.tail_end - sets.tail);
+    for (int region = 0; region < KVT_REGION_COUNT; region++) {
+        const struct kvt_page_shape *page = &layer->page[region];
+        const uint64_t n = (uint64_t)(sets.end[region] - sets.first[region]);
+        const uint64_t v = (uint64_t)layer->plan.shape.n_kv_heads * page->tile[KVT_SIDE_V].bytes;
+        u->bytes[KVT_SIDE_K][region] += n * (page->bytes - v); /* the header goes with K */
+        u->bytes[KVT_SIDE_V][region] += n * v;
     }
 }
 
@@ -171,10 +186,11 @@ struct kvt_usage kvt_plan_usage(const struct kvt_plan *plan, int layer, int64_t 
     for (int side = 0; side < KVT_SIDE_COUNT; side++)
         for (int region = 0; region < KVT_REGION_COUNT; region++) u.total_bytes += u.bytes[side][region];
     const struct kvt_layer *shown = &plan->layers[first];
-    const int64_t sink = KVT_MIN(n_rows, shown->plan.sink);
+    const int64_t sink = KVT_MIN(n_rows, shown->plan.sink), body_end = kvt_layer_body_end(shown, n_rows);
+    const int64_t oldest = KVT_MAX(kvt_layer_first_row(shown, n_rows), (int64_t)shown->plan.sink);
     u.rows[KVT_REGION_SINK] = sink;
-    u.rows[KVT_REGION_BODY] = KVT_MAX(kvt_layer_body_end(shown, n_rows) - shown->plan.sink, 0);
-    u.rows[KVT_REGION_TAIL] = n_rows - sink - u.rows[KVT_REGION_BODY];
+    u.rows[KVT_REGION_BODY] = KVT_MAX(body_end - oldest, 0);
+    u.rows[KVT_REGION_TAIL] = KVT_MAX(n_rows - KVT_MAX(body_end, oldest), 0);
     return u;
 }
 

@@ -1,12 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A sequence: its table of pages, reading rows back, and cutting it.
+ * A sequence: its lists of pages, forks, and reading rows back.
  */
+#include <string.h>
+
 #include "base/check.h"
 #include "cache/cache.h"
 
+/* A layer's pages in the table: the sink's, then those of body and tail for all tiles. */
+static int64_t layer_len(const struct kvt_layer *layer, int64_t n_tiles) {
+    return layer->plan.sink / KVT_TILE_ROWS + 2 * n_tiles;
+}
+
 static size_t table_len(const struct kvt_pool *pool, int64_t n_tiles) {
-    return (size_t)pool->plan->n_layers * 2 * (size_t)n_tiles;
+    int64_t n = 0;
+    for (int l = 0; l < pool->plan->n_layers; l++) n += layer_len(&pool->plan->layers[l], n_tiles);
+    return (size_t)n;
 }
 
 enum kvt_status kvt_seq_create(struct kvt_seq **out, struct kvt_pool *pool, int64_t max_rows, struct kvt_error *err) {
@@ -17,7 +26,7 @@ enum kvt_status kvt_seq_create(struct kvt_seq **out, struct kvt_pool *pool, int6
     const int64_t n_tiles = kvt_div_up(max_rows, KVT_TILE_ROWS);
     struct kvt_seq *seq = kvt_take_zero(a, 1, sizeof *seq);
     struct kvt_seq_layer *layers = kvt_take_zero(a, (size_t)n_layers, sizeof *layers);
-    void **table = kvt_take_zero(a, table_len(pool, n_tiles), sizeof *table);
+    struct kvt_page **table = kvt_take_zero(a, table_len(pool, n_tiles), sizeof *table);
     if (!seq || !layers || !table) {
         kvt_give(a, seq, 1, sizeof *seq);
         kvt_give(a, layers, (size_t)n_layers, sizeof *layers);
@@ -25,10 +34,14 @@ enum kvt_status kvt_seq_create(struct kvt_seq **out, struct kvt_pool *pool, int6
         return kvt_fail(err, KVT_ERR_NOMEM, "no memory for the page table of %lld rows", (long long)max_rows);
     }
     *seq = (struct kvt_seq){.pool = pool, .max_rows = max_rows, .n_tiles = n_tiles, .layers = layers, .table = table};
+    struct kvt_page **at = table;
     for (int l = 0; l < n_layers; l++) {
-        layers[l].body = table + 2 * l * n_tiles;
-        layers[l].wide = layers[l].body + n_tiles;
-        layers[l].wide_from = pool->plan->layers[l].plan.sink;
+        const struct kvt_layer *layer = &pool->plan->layers[l];
+        layers[l].list[KVT_REGION_BODY].pages = at;
+        layers[l].list[KVT_REGION_TAIL].pages = at + n_tiles;
+        layers[l].list[KVT_REGION_SINK].pages = at + 2 * n_tiles;
+        layers[l].wide_from = layer->plan.sink;
+        at += layer_len(layer, n_tiles);
     }
     atomic_fetch_add(&pool->n_users, 1);
     *out = seq;
@@ -39,7 +52,7 @@ void kvt_seq_destroy(struct kvt_seq *seq) {
     if (!seq) return;
     struct kvt_pool *pool = seq->pool;
     kvt_seq_clear(seq);
-    kvt_give(&pool->allocator, seq->table, table_len(pool, seq->n_tiles), sizeof *seq->table);
+    kvt_give(&pool->allocator, seq->table, table_len(pool, seq->n_tiles), sizeof(struct kvt_page *));
     kvt_give(&pool->allocator, seq->layers, (size_t)pool->plan->n_layers, sizeof *seq->layers);
     kvt_give(&pool->allocator, seq, 1, sizeof *seq);
     atomic_fetch_sub(&pool->n_users, 1);
@@ -51,13 +64,28 @@ struct kvt_usage kvt_seq_usage(const struct kvt_seq *seq, int layer) {
     return kvt_plan_usage(seq->pool->plan, layer, seq->n_rows);
 }
 
-static void give_outside(struct kvt_pool *pool, void **pages, int64_t n, size_t bytes, int64_t first, int64_t end,
-                         int64_t n_sink) {
-    for (int64_t i = 0; i < n; i++)
-        if (pages[i] && !(i >= first && i < end) && i >= n_sink) {
-            kvt_page_give(pool, pages[i], bytes);
-            pages[i] = NULL;
-        }
+/* ---- pages ------------------------------------------------------------------------------------------------------------- */
+
+enum kvt_status kvt_seq_own_page(struct kvt_seq *seq, int layer, enum kvt_region region, int64_t t,
+                                 struct kvt_error *err) {
+    struct kvt_page_list *list = &seq->layers[layer].list[region];
+    const size_t bytes = seq->pool->plan->layers[layer].page[region].bytes;
+    KVT_TRY(kvt_page_own(seq->pool, bytes, &list->pages[t], err));
+    list->first = list->first < list->end ? KVT_MIN(list->first, t) : t;
+    list->end = KVT_MAX(list->end, t + 1);
+    return KVT_OK;
+}
+
+/* Leaves the pages of a list that are outside [first, end). */
+static void fit_list(struct kvt_pool *pool, struct kvt_page_list *list, size_t bytes, int64_t first, int64_t end) {
+    for (int64_t t = list->first; t < list->end; t++) {
+        if (t == first && first < end) t = KVT_MIN(end, list->end);
+        if (t >= list->end) break;
+        kvt_page_leave(pool, list->pages[t], bytes);
+        list->pages[t] = NULL;
+    }
+    list->first = KVT_MAX(list->first, first);
+    list->end = KVT_MAX(KVT_MIN(list->end, end), list->first);
 }
 
 void kvt_seq_fit(struct kvt_seq *seq, int64_t n_rows) {
@@ -66,11 +94,12 @@ void kvt_seq_fit(struct kvt_seq *seq, int64_t n_rows) {
         const struct kvt_layer *layer = &pool->plan->layers[l];
         const struct kvt_page_sets sets = kvt_layer_pages(layer, n_rows);
         struct kvt_seq_layer *mine = &seq->layers[l];
-        give_outside(pool, mine->body, seq->n_tiles, layer->body.bytes, sets.body, sets.body_end, 0);
-        give_outside(pool, mine->wide, seq->n_tiles, layer->wide.bytes, sets.tail, sets.tail_end, sets.n_sink);
-        const int64_t oldest = sets.tail < sets.tail_end ? sets.tail * KVT_TILE_ROWS : n_rows;
-        mine->wide_from = KVT_MAX(KVT_MAX(mine->wide_from, oldest), (int64_t)layer->plan.sink);
-        mine->wide_from = KVT_MIN(mine->wide_from, KVT_MAX(n_rows, (int64_t)layer->plan.sink));
+        for (int region = 0; region < KVT_REGION_COUNT; region++)
+            fit_list(pool, &mine->list[region], layer->page[region].bytes, sets.first[region], sets.end[region]);
+        const int64_t sink = layer->plan.sink, first = sets.first[KVT_REGION_TAIL];
+        const int64_t oldest = first < sets.end[KVT_REGION_TAIL] ? first * KVT_TILE_ROWS : n_rows;
+        mine->wide_from = KVT_MAX(KVT_MAX(mine->wide_from, oldest), sink);
+        mine->wide_from = KVT_MIN(mine->wide_from, KVT_MAX(n_rows, sink));
     }
 }
 
@@ -80,29 +109,94 @@ void kvt_seq_clear(struct kvt_seq *seq) {
     kvt_seq_fit(seq, 0);
 }
 
-/* ---- reading ----------------------------------------------------------------------------------------------------------- */
+/* ---- forks ------------------------------------------------------------------------------------------------------------- */
 
-/* Decodes rows [first, first + n), all in one tile and one region, of one side and head. */
-static void read_run(const struct kvt_seq *seq, int l, enum kvt_side side, int head, int64_t first, int n, float *rows,
-                     ptrdiff_t stride) {
-    struct kvt_pool *pool = seq->pool;
-    const struct kvt_layer *layer = &pool->plan->layers[l];
-    const int64_t end = kvt_layer_body_end(layer, seq->n_rows), tile = first / KVT_TILE_ROWS;
-    const bool body = first >= layer->plan.sink && first < end;
-    const struct kvt_page_shape *shape = body ? &layer->body : &layer->wide;
-    const char *page = (body ? seq->layers[l].body : seq->layers[l].wide)[tile];
-    KVT_ASSERT(page != NULL);
-    pool->ops->decode(pool, &shape->tile[side], rows, stride, page + kvt_page_offset(shape, head, side),
-                      (int)(first % KVT_TILE_ROWS), n);
+/* Gives `to`, whose lists are empty, the pages and rows of `from`. */
+static void adopt(struct kvt_seq *to, const struct kvt_seq *from) {
+    for (int l = 0; l < from->pool->plan->n_layers; l++) {
+        for (int region = 0; region < KVT_REGION_COUNT; region++) {
+            const struct kvt_page_list *theirs = &from->layers[l].list[region];
+            struct kvt_page_list *mine = &to->layers[l].list[region];
+            for (int64_t t = theirs->first; t < theirs->end; t++) {
+                mine->pages[t] = theirs->pages[t];
+                if (mine->pages[t]) atomic_fetch_add(&mine->pages[t]->n_owners, 1);
+            }
+            mine->first = theirs->first;
+            mine->end = theirs->end;
+        }
+        to->layers[l].wide_from = from->layers[l].wide_from;
+    }
+    to->n_rows = from->n_rows;
 }
 
-/* Rows from `first` on that are in one tile and one region, at most n. */
-static int run_len(const struct kvt_layer *layer, int64_t n_rows, int64_t first, int64_t n) {
-    const int64_t end = kvt_layer_body_end(layer, n_rows), sink = layer->plan.sink;
+enum kvt_status kvt_seq_fork(struct kvt_seq **out, const struct kvt_seq *seq, struct kvt_error *err) {
+    KVT_ASSERT(!seq->step);
+    struct kvt_seq *fork;
+    KVT_TRY(kvt_seq_create(&fork, seq->pool, seq->max_rows, err));
+    adopt(fork, seq);
+    *out = fork;
+    return KVT_OK;
+}
+
+static enum kvt_status check_permute(struct kvt_seq *const *seqs, const int *parents, int n, struct kvt_error *err) {
+    for (int i = 0; i < n; i++) {
+        if (parents[i] < 0 || parents[i] >= n)
+            return kvt_fail(err, KVT_ERR_ARG, "sequence %d of %d has no parent %d", i, n, parents[i]);
+        if (seqs[i]->pool != seqs[0]->pool)
+            return kvt_fail(err, KVT_ERR_ARG, "sequences %d and 0 belong to different pools", i);
+        if (seqs[i]->step) return kvt_fail(err, KVT_ERR_STATE, "sequence %d is in a step", i);
+        if (seqs[parents[i]]->n_rows > seqs[i]->max_rows)
+            return kvt_fail(err, KVT_ERR_LIMIT, "sequence %d holds %lld rows, its parent %d has %lld", i,
+                            (long long)seqs[i]->max_rows, parents[i], (long long)seqs[parents[i]]->n_rows);
+        for (int j = 0; j < i; j++)
+            if (seqs[j] == seqs[i]) return kvt_fail(err, KVT_ERR_ARG, "sequences %d and %d are the same", j, i);
+    }
+    return KVT_OK;
+}
+
+enum kvt_status kvt_seq_permute(struct kvt_seq *const *seqs, const int *parents, int n, struct kvt_error *err) {
+    if (n < 1) return kvt_fail(err, KVT_ERR_ARG, "%d sequences to reorder: at least 1", n);
+    KVT_TRY(check_permute(seqs, parents, n, err));
+    const struct kvt_allocator *a = &seqs[0]->pool->allocator;
+    struct kvt_seq **old = kvt_take_zero(a, (size_t)n, sizeof(struct kvt_seq *));
+    if (!old) return kvt_fail(err, KVT_ERR_NOMEM, "no memory to reorder %d sequences", n);
+    enum kvt_status status = KVT_OK;
+    for (int i = 0; i < n && status == KVT_OK; i++)
+        if (parents[i] != i) status = kvt_seq_fork(&old[i], seqs[parents[i]], err);
+    for (int i = 0; i < n && status == KVT_OK; i++)
+        if (old[i]) {
+            kvt_seq_clear(seqs[i]);
+            adopt(seqs[i], old[i]);
+        }
+    for (int i = 0; i < n; i++) kvt_seq_destroy(old[i]);
+    kvt_give(a, old, (size_t)n, sizeof(struct kvt_seq *));
+    return status;
+}
+
+/* ---- reading ----------------------------------------------------------------------------------------------------------- */
+
+enum kvt_region kvt_layer_region(const struct kvt_layer *layer, int64_t n_rows, int64_t row) {
+    if (row < layer->plan.sink) return KVT_REGION_SINK;
+    return row < kvt_layer_body_end(layer, n_rows) ? KVT_REGION_BODY : KVT_REGION_TAIL;
+}
+
+int kvt_seq_run(const struct kvt_seq *seq, int layer, int64_t first, int64_t n) {
+    const struct kvt_layer *l = &seq->pool->plan->layers[layer];
     int64_t stop = KVT_MIN(first + n, (first / KVT_TILE_ROWS + 1) * KVT_TILE_ROWS);
-    if (first < sink) stop = KVT_MIN(stop, sink);
-    if (first < end && first >= sink) stop = KVT_MIN(stop, end);
+    if (kvt_layer_region(l, seq->n_rows, first) == KVT_REGION_BODY)
+        stop = KVT_MIN(stop, kvt_layer_body_end(l, seq->n_rows));
     return (int)(stop - first);
+}
+
+void kvt_seq_read_run(const struct kvt_seq *seq, int layer, enum kvt_side side, int head, int64_t first, int n,
+                      float *rows, ptrdiff_t stride) {
+    struct kvt_pool *pool = seq->pool;
+    const struct kvt_layer *l = &pool->plan->layers[layer];
+    const enum kvt_region region = kvt_layer_region(l, seq->n_rows, first);
+    const struct kvt_page *page = seq->layers[layer].list[region].pages[first / KVT_TILE_ROWS];
+    KVT_ASSERT(page != NULL);
+    pool->ops->decode(pool, &l->page[region].tile[side], rows, stride,
+                      kvt_page_tile(page, &l->page[region], head, side), (int)(first % KVT_TILE_ROWS), n);
 }
 
 enum kvt_status kvt_seq_read(const struct kvt_seq *seq, int layer, enum kvt_side side, int head, int64_t first,
@@ -113,81 +207,16 @@ enum kvt_status kvt_seq_read(const struct kvt_seq *seq, int layer, enum kvt_side
     if (first < 0 || n < 0 || first > seq->n_rows || n > seq->n_rows - first)
         return kvt_fail(err, KVT_ERR_RANGE, "rows %lld to %lld are not in a sequence of %lld", (long long)first,
                         (long long)(first + n), (long long)seq->n_rows);
+    const int64_t oldest = kvt_layer_first_row(&plan->layers[layer], seq->n_rows), sink = plan->layers[layer].plan.sink;
+    if (oldest > sink && first < oldest && first + n > sink)
+        return kvt_fail(err, KVT_ERR_RANGE, "rows before %lld have been dropped from layer %d", (long long)oldest,
+                        layer);
     while (n > 0) {
-        const int len = run_len(&plan->layers[layer], seq->n_rows, first, n);
-        read_run(seq, layer, side, head, first, len, rows, stride);
+        const int len = kvt_seq_run(seq, layer, first, n);
+        kvt_seq_read_run(seq, layer, side, head, first, len, rows, stride);
         first += len;
         n -= len;
         rows += len * stride;
     }
     return KVT_OK;
-}
-
-/* ---- trim -------------------------------------------------------------------------------------------------------------- */
-
-/* Puts wide pages under rows [first, end) of a layer, first >= sink. */
-static enum kvt_status take_wide(struct kvt_seq *seq, int l, int64_t first, int64_t end, struct kvt_error *err) {
-    const struct kvt_layer *layer = &seq->pool->plan->layers[l];
-    for (int64_t t = first / KVT_TILE_ROWS; t * KVT_TILE_ROWS < end; t++)
-        if (!seq->layers[l].wide[t]) KVT_TRY(kvt_page_take(seq->pool, layer->wide.bytes, &seq->layers[l].wide[t], err));
-    return KVT_OK;
-}
-
-/* Copies body rows [first, end) of a layer back to 16 bits; the wide pages are there. */
-static void widen(struct kvt_seq *seq, int l, int64_t first, int64_t end, float *rows) {
-    struct kvt_pool *pool = seq->pool;
-    const struct kvt_layer *layer = &pool->plan->layers[l];
-    for (int64_t at = first; at < end;) {
-        const int n = run_len(layer, seq->n_rows, at, end - at);
-        for (int head = 0; head < layer->plan.shape.n_kv_heads; head++)
-            for (int side = 0; side < KVT_SIDE_COUNT; side++) {
-                const struct kvt_tile *tile = &layer->wide.tile[side];
-                char *page = seq->layers[l].wide[at / KVT_TILE_ROWS];
-                const int d = kvt_tile_row_size(tile);
-                read_run(seq, l, (enum kvt_side)side, head, at, n, rows, d);
-                pool->ops->encode(pool, layer->plan.wide[side], tile,
-                                  page + kvt_page_offset(&layer->wide, head, (enum kvt_side)side),
-                                  (int)(at % KVT_TILE_ROWS), n, rows, d);
-            }
-        at += n;
-    }
-}
-
-/* Rows [*first, *end) of a layer that a trim to n_rows must bring back from the body. */
-static bool rows_to_widen(const struct kvt_seq *seq, int l, int64_t n_rows, int64_t *first, int64_t *end) {
-    const struct kvt_layer *layer = &seq->pool->plan->layers[l];
-    *first = kvt_layer_body_end(layer, n_rows);
-    *end = KVT_MIN(n_rows, KVT_MIN(seq->layers[l].wide_from, kvt_layer_body_end(layer, seq->n_rows)));
-    return *first < *end;
-}
-
-enum kvt_status kvt_seq_trim(struct kvt_seq *seq, int64_t n_rows, bool *out_exact, struct kvt_error *err) {
-    KVT_ASSERT(!seq->step);
-    if (n_rows < 0 || n_rows > seq->n_rows)
-        return kvt_fail(err, KVT_ERR_RANGE, "cannot trim to %lld rows: the sequence has %lld", (long long)n_rows,
-                        (long long)seq->n_rows);
-    struct kvt_pool *pool = seq->pool;
-    const size_t n_floats = (size_t)KVT_TILE_ROWS * (size_t)pool->plan->max_row;
-    int64_t first, end;
-    bool exact = true;
-    enum kvt_status status = KVT_OK;
-    for (int l = 0; l < pool->plan->n_layers && status == KVT_OK; l++)
-        if (rows_to_widen(seq, l, n_rows, &first, &end)) {
-            exact = false;
-            status = take_wide(seq, l, first, end, err);
-        }
-    float *rows = exact ? NULL : kvt_take(&pool->allocator, n_floats, sizeof *rows);
-    if (status == KVT_OK && !exact && !rows) status = kvt_fail(err, KVT_ERR_NOMEM, "no memory to trim a sequence");
-    if (status == KVT_OK) {
-        for (int l = 0; l < pool->plan->n_layers && !exact; l++)
-            if (rows_to_widen(seq, l, n_rows, &first, &end)) {
-                widen(seq, l, first, end, rows);
-                seq->layers[l].wide_from = first;
-            }
-        seq->n_rows = n_rows;
-        if (out_exact) *out_exact = exact;
-    }
-    kvt_seq_fit(seq, seq->n_rows);
-    kvt_give(&pool->allocator, rows, n_floats, sizeof *rows);
-    return status;
 }

@@ -54,24 +54,28 @@ void kvt_step_destroy(struct kvt_step *step) {
 
 /* ---- begin ------------------------------------------------------------------------------------------------------------- */
 
-static enum kvt_status take_range(struct kvt_pool *pool, void **pages, size_t bytes, int64_t first, int64_t end,
-                                  struct kvt_error *err) {
-    for (int64_t i = first; i < end; i++)
-        if (!pages[i]) KVT_TRY(kvt_page_take(pool, bytes, &pages[i], err));
+/* Where encoding goes on in a sequence of n_rows rows: where it stopped, or at the first tile that is still there. */
+static int64_t encode_from(const struct kvt_layer *layer, int64_t n_rows) {
+    const int64_t oldest = kvt_layer_first_row(layer, n_rows) / KVT_TILE_ROWS * KVT_TILE_ROWS;
+    return KVT_MAX(kvt_layer_body_end(layer, n_rows), oldest);
+}
+
+static enum kvt_status own_range(struct kvt_seq *seq, int l, enum kvt_region region, int64_t first, int64_t end,
+                                 struct kvt_error *err) {
+    for (int64_t t = first / KVT_TILE_ROWS; t * KVT_TILE_ROWS < end; t++)
+        KVT_TRY(kvt_seq_own_page(seq, l, region, t, err));
     return KVT_OK;
 }
 
-/* All pages that one sequence needs in one layer: for its new rows in 16 bits, for all groups that become complete. */
-static enum kvt_status take_pages(struct kvt_seq *seq, int l, int64_t before, int64_t after, struct kvt_error *err) {
-    struct kvt_pool *pool = seq->pool;
-    const struct kvt_layer *layer = &pool->plan->layers[l];
-    struct kvt_seq_layer *mine = &seq->layers[l];
-    const int64_t wide_end = layer->direct ? KVT_MIN(after, (int64_t)layer->plan.sink) : after;
-    if (before < wide_end)
-        KVT_TRY(take_range(pool, mine->wide, layer->wide.bytes, before / KVT_TILE_ROWS,
-                           kvt_div_up(wide_end, KVT_TILE_ROWS), err));
-    const struct kvt_page_sets sets = kvt_layer_pages(layer, after);
-    return take_range(pool, mine->body, layer->body.bytes, sets.body, sets.body_end, err);
+/* All pages that one sequence writes to in one layer: for its new rows in 16 bits, for all groups that become complete.
+ * Groups that leave the window within the step are encoded too: its first queries may see them. */
+static enum kvt_status own_pages(struct kvt_seq *seq, int l, int64_t before, int64_t after, struct kvt_error *err) {
+    const struct kvt_layer *layer = &seq->pool->plan->layers[l];
+    const int64_t sink = layer->plan.sink, tail = KVT_MAX(before, sink);
+    if (before < sink) KVT_TRY(own_range(seq, l, KVT_REGION_SINK, before, KVT_MIN(after, sink), err));
+    if (!layer->direct && tail < after) KVT_TRY(own_range(seq, l, KVT_REGION_TAIL, tail, after, err));
+    const int64_t body = encode_from(layer, before), body_end = kvt_layer_body_end(layer, after);
+    return body < body_end ? own_range(seq, l, KVT_REGION_BODY, body, body_end, err) : KVT_OK;
 }
 
 static enum kvt_status check_begin(const struct kvt_step *step, struct kvt_seq *const *seqs, const int *n_rows,
@@ -104,7 +108,7 @@ enum kvt_status kvt_step_begin(struct kvt_step *step, struct kvt_seq *const *seq
     enum kvt_status status = KVT_OK;
     for (int i = 0; i < n_seqs && status == KVT_OK; i++)
         for (int l = 0; l < step->pool->plan->n_layers && status == KVT_OK; l++)
-            status = take_pages(seqs[i], l, seqs[i]->n_rows, seqs[i]->n_rows + n_rows[i], err);
+            status = own_pages(seqs[i], l, seqs[i]->n_rows, seqs[i]->n_rows + n_rows[i], err);
     if (status != KVT_OK) {
         for (int i = 0; i < n_seqs; i++) kvt_seq_fit(seqs[i], seqs[i]->n_rows);
         return status;
@@ -167,11 +171,13 @@ static bool write_rows(const struct append *a, const struct kvt_step_entry *entr
     struct kvt_pool *pool = a->step->pool;
     const struct kvt_layer *layer = &pool->plan->layers[a->layer];
     const struct kvt_seq_layer *mine = &entry->seq->layers[a->layer];
-    const int d = kvt_tile_row_size(&layer->wide.tile[side]);
+    const struct kvt_tile *wide = &layer->page[KVT_REGION_TAIL].tile[side];
+    const int d = kvt_tile_row_size(wide);
     for (int done = 0; done < entry->n_rows;) {
         const int64_t at = entry->n_before + done;
-        const bool direct = layer->direct && at >= layer->plan.sink;
-        const struct kvt_page_shape *shape = direct ? &layer->body : &layer->wide;
+        const enum kvt_region region = at < layer->plan.sink ? KVT_REGION_SINK
+                                       : layer->direct       ? KVT_REGION_BODY
+                                                             : KVT_REGION_TAIL;
         const int first = (int)(at % KVT_TILE_ROWS), n = KVT_MIN(KVT_TILE_ROWS - first, entry->n_rows - done);
         for (int i = 0; i < n; i++) {
             float *x = rows + i * d;
@@ -181,11 +187,12 @@ static bool write_rows(const struct append *a, const struct kvt_step_entry *entr
                 bad->position = at + i;
                 return false;
             }
-            if (direct) round_to_wide(&layer->wide.tile[side], x, d);
+            if (region == KVT_REGION_BODY) round_to_wide(wide, x, d);
         }
-        char *page = (direct ? mine->body : mine->wide)[at / KVT_TILE_ROWS];
-        pool->ops->encode(pool, direct ? layer->plan.codec[side] : layer->plan.wide[side], &shape->tile[side],
-                          page + kvt_page_offset(shape, head, side), first, n, rows, d);
+        const struct kvt_page_shape *shape = &layer->page[region];
+        const struct kvt_page *page = mine->list[region].pages[at / KVT_TILE_ROWS];
+        pool->ops->encode(pool, region == KVT_REGION_BODY ? layer->plan.codec[side] : layer->plan.wide[side],
+                          &shape->tile[side], kvt_page_tile(page, shape, head, side), first, n, rows, d);
         done += n;
     }
     return true;
@@ -197,16 +204,16 @@ static void encode_body(const struct append *a, const struct kvt_step_entry *ent
     struct kvt_pool *pool = a->step->pool;
     const struct kvt_layer *layer = &pool->plan->layers[a->layer];
     const struct kvt_seq_layer *mine = &entry->seq->layers[a->layer];
-    const struct kvt_tile *wide = &layer->wide.tile[side], *body = &layer->body.tile[side];
-    const int d = kvt_tile_row_size(wide);
+    const struct kvt_page_shape *wide = &layer->page[KVT_REGION_TAIL], *body = &layer->page[KVT_REGION_BODY];
+    const int d = kvt_tile_row_size(&wide->tile[side]);
     const int64_t end = kvt_entry_body_end(layer, entry);
-    for (int64_t at = kvt_layer_body_end(layer, entry->n_before); at < end;) {
-        const int64_t tile = at / KVT_TILE_ROWS;
+    for (int64_t at = encode_from(layer, entry->n_before); at < end;) {
+        const int64_t t = at / KVT_TILE_ROWS;
         const int first = (int)(at % KVT_TILE_ROWS), n = (int)KVT_MIN(KVT_TILE_ROWS - first, end - at);
-        pool->ops->decode(pool, wide, rows, d, (char *)mine->wide[tile] + kvt_page_offset(&layer->wide, head, side),
-                          first, n);
-        pool->ops->encode(pool, layer->plan.codec[side], body,
-                          (char *)mine->body[tile] + kvt_page_offset(&layer->body, head, side), first, n, rows, d);
+        pool->ops->decode(pool, &wide->tile[side], rows, d,
+                          kvt_page_tile(mine->list[KVT_REGION_TAIL].pages[t], wide, head, side), first, n);
+        pool->ops->encode(pool, layer->plan.codec[side], &body->tile[side],
+                          kvt_page_tile(mine->list[KVT_REGION_BODY].pages[t], body, head, side), first, n, rows, d);
         at += n;
     }
 }

@@ -269,7 +269,8 @@ static enum kvt_status make_rows(struct kvt_fidelity_result *result, const struc
     if (!result->rows && o->n_kv > 0) return kvt_fail(err, KVT_ERR_NOMEM, "not enough memory for %d rows", o->n_kv);
     result->n_rows = KVT_MAX(o->n_kv, 0);
     for (int i = 0; i < o->n_kv; i++) {
-        const struct kvt_plan_options options = {sizeof options, o->kv[i], o->sink, o->tail};
+        const struct kvt_plan_options options = {
+            .struct_size = sizeof options, .kv = o->kv[i], .sink = o->sink, .tail = o->tail};
         struct kvt_plan *plan;
         KVT_TRY(kvt_plan_create(&plan, &shape, &options, o->allocator, err));
         const char *kv = kvt_plan_kv(plan);

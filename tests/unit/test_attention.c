@@ -59,6 +59,7 @@ struct setup {
     const char *level;
     bool with_sinks;
     float softcap;
+    int start, rolling;
 };
 
 struct made {
@@ -73,7 +74,12 @@ static struct made make(const struct data *d, const struct setup *u) {
     const struct shape *s = &d->shape;
     const struct kvt_layer_shape layer = {s->kv_heads, s->k_size, s->v_size, s->window};
     const struct kvt_shape shape = {1, &layer};
-    const struct kvt_plan_options po = {.struct_size = sizeof po, .kv = u->kv, .sink = u->sink, .tail = u->tail};
+    const struct kvt_plan_options po = {.struct_size = sizeof po,
+                                        .kv = u->kv,
+                                        .sink = u->sink,
+                                        .tail = u->tail,
+                                        .start = u->start,
+                                        .rolling = u->rolling};
     struct made m = {.parallel = kvt_parallel_default(u->threads)};
     struct kvt_error err;
     assert_int_equal(kvt_plan_create(&m.plan, &shape, &po, NULL, &err), KVT_OK);
@@ -116,18 +122,24 @@ static void feed(const struct made *m, const struct data *d, const struct setup 
     assert_int_equal(kvt_pool_bytes(m->pool), kvt_plan_bytes(m->plan, first + n));
 }
 
+/* Whether the query at position p sees row r. */
+static bool sees(const struct shape *s, const struct setup *u, int p, int r) {
+    if (s->window) return r > p - s->window;
+    return !u->rolling || r < u->sink || r > p - (u->rolling - u->sink);
+}
+
 /* One query of the newest row in double precision, on the rows as the cache now decodes them. */
 static void oracle(const struct made *m, const struct data *d, const struct setup *u, int p, int head, double *out,
                    double *lse) {
     const struct shape *s = &d->shape;
     const int kv = head / (s->q_heads / s->kv_heads), n = p + 1;
     float *k = malloc((size_t)n * (size_t)(s->k_size + s->v_size) * sizeof *k), *v = k + n * s->k_size;
-    assert_int_equal(kvt_seq_read(m->seq, 0, KVT_SIDE_K, kv, 0, n, k, s->k_size, NULL), KVT_OK);
-    assert_int_equal(kvt_seq_read(m->seq, 0, KVT_SIDE_V, kv, 0, n, v, s->v_size, NULL), KVT_OK);
     double *score = malloc((size_t)n * sizeof *score), max = u->with_sinks ? (double)d->sinks[head] : -INFINITY,
            sum = 0;
-    const int first = s->window && n > s->window ? n - s->window : 0;
-    for (int r = first; r < n; r++) {
+    for (int r = 0; r < n; r++) {
+        if (!sees(s, u, p, r)) continue;
+        assert_int_equal(kvt_seq_read(m->seq, 0, KVT_SIDE_K, kv, r, 1, k + r * s->k_size, s->k_size, NULL), KVT_OK);
+        assert_int_equal(kvt_seq_read(m->seq, 0, KVT_SIDE_V, kv, r, 1, v + r * s->v_size, s->v_size, NULL), KVT_OK);
         score[r] = 0;
         for (int c = 0; c < s->k_size; c++)
             score[r] += (double)d->q[(p * s->q_heads + head) * s->k_size + c] * (double)k[r * s->k_size + c];
@@ -136,7 +148,8 @@ static void oracle(const struct made *m, const struct data *d, const struct setu
         max = score[r] > max ? score[r] : max;
     }
     for (int c = 0; c < s->v_size; c++) out[c] = 0;
-    for (int r = first; r < n; r++) {
+    for (int r = 0; r < n; r++) {
+        if (!sees(s, u, p, r)) continue;
         const double w = exp(score[r] - max);
         sum += w;
         for (int c = 0; c < s->v_size; c++) out[c] += w * (double)v[r * s->v_size + c];
@@ -199,8 +212,8 @@ static void test_schemes(void **state) {
                                      "affine3",  "affine5",   "affine2",  "affine6g32",          "kivi4g32",
                                      "kivi2g64", "kivi8g128", "kivi3g32", "kivi5g32,affine4g64", "f16,kivi4"};
     for (size_t i = 0; i < sizeof kv / sizeof kv[0]; i++) {
-        check((struct shape){2, 4, 64, 64, 0, 300}, (struct setup){kv[i], 0, 0, 1, "auto", false, 0}, at_once);
-        check((struct shape){1, 3, 128, 64, 0, 420}, (struct setup){kv[i], 128, 100, 2, "auto", false, 0}, odd);
+        check((struct shape){2, 4, 64, 64, 0, 300}, (struct setup){kv[i], 0, 0, 1, "auto", false, 0, 0, 0}, at_once);
+        check((struct shape){1, 3, 128, 64, 0, 420}, (struct setup){kv[i], 128, 100, 2, "auto", false, 0, 0, 0}, odd);
     }
 }
 
@@ -209,7 +222,7 @@ static void test_levels(void **state) {
     for (int l = 0; l < KVT_LEVEL_COUNT; l++)
         if (kvt_level_runs((enum kvt_level)l))
             check((struct shape){2, 8, 128, 128, 0, 290},
-                  (struct setup){"kivi4g32,affine4g64", 128, 32, 1, kvt_level_name((enum kvt_level)l), false, 0},
+                  (struct setup){"kivi4g32,affine4g64", 128, 32, 1, kvt_level_name((enum kvt_level)l), false, 0, 0, 0},
                   small);
 }
 
@@ -217,26 +230,40 @@ static void test_head_sizes(void **state) {
     (void)state;
     static const int sizes[] = {8, 72, 80, 96, 112, 192, 256, 512};
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
-        check((struct shape){1, 2, sizes[i], sizes[i], 0, 200}, (struct setup){"affine3g64", 0, 7, 1, "auto", false, 0},
+        check((struct shape){1, 2, sizes[i], sizes[i], 0, 200},
+              (struct setup){"affine3g64", 0, 7, 1, "auto", false, 0, 0, 0}, odd);
+        check((struct shape){1, 2, sizes[i], 64, 0, 200}, (struct setup){"kivi5g32", 0, 7, 1, "auto", false, 0, 0, 0},
               odd);
-        check((struct shape){1, 2, sizes[i], 64, 0, 200}, (struct setup){"kivi5g32", 0, 7, 1, "auto", false, 0}, odd);
     }
-    check((struct shape){1, 16, 576, 512, 0, 140}, (struct setup){"kivi4g32,affine4", 0, 0, 1, "auto", false, 0}, odd);
+    check((struct shape){1, 16, 576, 512, 0, 140}, (struct setup){"kivi4g32,affine4", 0, 0, 1, "auto", false, 0, 0, 0},
+          odd);
 }
 
 static void test_masks(void **state) {
     (void)state;
     const struct shape window = {1, 2, 64, 64, 50, 400};
-    check(window, (struct setup){"kivi4g32", 128, 64, 1, "auto", false, 0}, small);
-    check(window, (struct setup){"affine4", 0, 0, 2, "auto", true, 0}, odd);
-    check((struct shape){2, 2, 64, 64, 0, 150}, (struct setup){"f16", 0, 0, 1, "auto", true, 5}, odd);
+    check(window, (struct setup){"kivi4g32", 128, 64, 1, "auto", false, 0, 0, 0}, small);
+    check(window, (struct setup){"affine4", 0, 0, 2, "auto", true, 0, 0, 0}, odd);
+    check(window, (struct setup){"kivi4g128", 0, 128, 1, "auto", false, 0, 0, 0}, odd);
+    check((struct shape){1, 2, 64, 64, 300, 700}, (struct setup){"kivi2g64,affine4", 0, 30, 1, "auto", false, 0, 0, 0},
+          at_once);
+    check((struct shape){2, 2, 64, 64, 0, 150}, (struct setup){"f16", 0, 0, 1, "auto", true, 5, 0, 0}, odd);
+}
+
+static void test_rolling_and_start(void **state) {
+    (void)state;
+    const struct shape s = {1, 2, 64, 64, 0, 700};
+    check(s, (struct setup){"kivi4g32", 128, 64, 1, "auto", false, 0, 0, 320}, small);
+    check(s, (struct setup){"affine4", 0, 0, 1, "auto", false, 0, 0, 200}, at_once);
+    check(s, (struct setup){"kivi4g32", 0, 0, 2, "auto", false, 0, 333, 0}, odd);
+    check(s, (struct setup){"affine8", 128, 0, 1, "auto", true, 0, 250, 512}, at_once);
 }
 
 /* Long enough that the context is cut into spans. */
 static void test_spans(void **state) {
     (void)state;
     const struct shape s = {1, 2, 8, 8, 0, 4500};
-    check(s, (struct setup){"kivi4g32", 128, 128, 2, "auto", true, 0}, at_once);
+    check(s, (struct setup){"kivi4g32", 128, 128, 2, "auto", true, 0, 0, 0}, at_once);
 }
 
 static void test_threads_do_not_matter(void **state) {
@@ -246,7 +273,7 @@ static void test_threads_do_not_matter(void **state) {
     const size_t n = (size_t)(s.n_rows * s.q_heads * s.v_size);
     float *out[2] = {calloc(n, sizeof(float)), calloc(n, sizeof(float))};
     for (int i = 0; i < 2; i++) {
-        const struct setup u = {"kivi4g32", 0, 128, i ? 4 : 1, "auto", false, 0};
+        const struct setup u = {"kivi4g32", 0, 128, i ? 4 : 1, "auto", false, 0, 0, 0};
         struct made m = make(&d, &u);
         feed(&m, &d, &u, 0, 2290, out[i], NULL);
         for (int p = 2290; p < s.n_rows; p++) feed(&m, &d, &u, p, 1, out[i], NULL);
@@ -262,7 +289,7 @@ static void test_bad_calls(void **state) {
     (void)state;
     const struct shape s = {2, 4, 64, 64, 0, 10};
     struct data d = make_data(s, 1);
-    const struct setup u = {"f16", 0, 0, 1, "auto", false, 0};
+    const struct setup u = {"f16", 0, 0, 1, "auto", false, 0, 0, 0};
     struct made m = make(&d, &u);
     struct kvt_error err;
     struct kvt_attend a = {.struct_size = sizeof a, .n_q_heads = 4};
@@ -285,8 +312,13 @@ static void test_bad_calls(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_schemes),   cmocka_unit_test(test_levels), cmocka_unit_test(test_head_sizes),
-        cmocka_unit_test(test_masks),     cmocka_unit_test(test_spans),  cmocka_unit_test(test_threads_do_not_matter),
+        cmocka_unit_test(test_schemes),
+        cmocka_unit_test(test_levels),
+        cmocka_unit_test(test_head_sizes),
+        cmocka_unit_test(test_masks),
+        cmocka_unit_test(test_rolling_and_start),
+        cmocka_unit_test(test_spans),
+        cmocka_unit_test(test_threads_do_not_matter),
         cmocka_unit_test(test_bad_calls),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

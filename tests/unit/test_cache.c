@@ -410,14 +410,15 @@ static void test_bad_plans(void **state) {
     struct kvt_plan *plan;
     struct kvt_error err;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        const struct kvt_plan_options o = {sizeof o, cases[i].kv, cases[i].sink, cases[i].tail};
+        const struct kvt_plan_options o = {
+            .struct_size = sizeof o, .kv = cases[i].kv, .sink = cases[i].sink, .tail = cases[i].tail};
         assert_int_equal(kvt_plan_create(&plan, &shape, &o, NULL, &err), cases[i].status);
         assert_non_null(strstr(err.text, cases[i].says));
     }
     const struct kvt_layer_shape odd[] = {{1, 64, 64, 0}, {1, 64, 60, 0}};
     assert_int_equal(kvt_plan_create(&plan, &(struct kvt_shape){2, odd}, NULL, NULL, &err), KVT_ERR_UNSUPPORTED);
     assert_non_null(strstr(err.text, "layer 1: f16 cannot store V rows of 60 elements"));
-    const struct kvt_plan_options o = {sizeof o, "kivi4,affine8", 0, 0};
+    const struct kvt_plan_options o = {.struct_size = sizeof o, .kv = "kivi4,affine8"};
     assert_int_equal(kvt_plan_create(&plan, &shape, &o, NULL, &err), KVT_OK);
     assert_string_equal(kvt_plan_kv(plan), "kivi4g32,affine8g64");
     assert_null(kvt_plan_layer(plan, LAYERS));
@@ -436,7 +437,7 @@ static void test_memory_runs_out(void **state) {
         const struct kvt_allocator a = kvt_allocator_counted(&counter);
         struct fixture f = {.allocator = a};
         struct kvt_seq *seq = NULL;
-        const struct kvt_plan_options o = {sizeof o, "kivi4g32", 128, 10};
+        const struct kvt_plan_options o = {.struct_size = sizeof o, .kv = "kivi4g32", .sink = 128, .tail = 10};
         const struct kvt_pool_options po = {.struct_size = sizeof po, .allocator = &a};
         counter.fail_at = at;
         enum kvt_status status = kvt_plan_create(&f.plan, &shape, &o, &a, NULL);

@@ -3,7 +3,8 @@
  * Door of gguf: reading a GGUF file (versions 2 and 3, little-endian), mapped read-only.
  *
  * Every count, length, offset, alignment and product in the file is checked before it is used; a file that opens can be
- * read without further checks. An opened file is immutable and may be read from any thread.
+ * read without further checks. Names (of keys and tensors) are unique and have 1 to 65535 bytes, none a control character;
+ * a dimension is at least 1; a bool is 0 or 1. An opened file is immutable and may be read from any thread.
  */
 #ifndef GGUF_GGUF_H
 #define GGUF_GGUF_H
@@ -54,8 +55,8 @@ struct kvt_gguf_tensor {
     const char *name; /* NUL-terminated copy; contains no NUL of its own */
     const struct kvt_gguf_type *type;
     int n_dims;
-    int64_t dims[4]; /* dims[0] is the row length, unused ones are 1 */
-    const unsigned char *data;
+    int64_t dims[4];           /* dims[0] is the row length, unused ones are 1 */
+    const unsigned char *data; /* in the file; aligned to 8 or more in a file opened by path */
     size_t bytes;
 };
 
@@ -83,8 +84,8 @@ const struct kvt_gguf_value *kvt_gguf_find(const struct kvt_gguf *gguf, const ch
 bool kvt_gguf_as_i64(const struct kvt_gguf_value *value, uint64_t i, int64_t *out);
 bool kvt_gguf_as_f64(const struct kvt_gguf_value *value, uint64_t i, double *out); /* integers too */
 
-/* Typed look-up of a scalar. If the key is absent: NOTFOUND, out untouched, err untouched. Of another kind, or outside
- * [min, max]: FORMAT with a sentence. */
+/* Typed look-up of a scalar. If the key is absent: NOTFOUND, out untouched, err untouched. Of another kind, outside
+ * [min, max] or not finite: FORMAT with a sentence. A float may be stored as an integer, a bool as a bool only. */
 KVT_MUST_CHECK enum kvt_status kvt_gguf_get_int(const struct kvt_gguf *gguf, const char *key, int64_t min, int64_t max,
                                                 int64_t *out, struct kvt_error *err);
 KVT_MUST_CHECK enum kvt_status kvt_gguf_get_float(const struct kvt_gguf *gguf, const char *key, double *out,

@@ -5,7 +5,7 @@
 #include "gguf/inside.h"
 
 /* Indexed by id. The gaps are numbers that GGML gave up (4, 5, 31 to 33, 36 to 38). K-quants, IQ and TQ types are blocks
- * of 256 elements. */
+ * of 256 elements. (Q8_1: GGML's struct has 36 bytes; its Python package says 40. No file holds it.) */
 static const struct kvt_gguf_type types[] = {
 #define X(id, type_name, len, bytes) [id] = {id, #type_name, len, bytes}
     X(0, F32, 1, 4),         X(1, F16, 1, 2),         X(2, Q4_0, 32, 18),      X(3, Q4_1, 32, 20),

@@ -75,10 +75,15 @@ struct kvt_fidelity_result {
     struct kvt_allocator allocator;
 };
 
+/* Whether the schemes and chunks make sense for a model, text aside: ARG where there is no scheme or one is unknown, UNSUPPORTED
+ * where the model's rows do not fit it, RANGE for a chunk longer than the model's context. */
+KVT_MUST_CHECK enum kvt_status kvt_fidelity_check(const struct kvt_model *model,
+                                                  const struct kvt_fidelity_options *options, struct kvt_error *err);
+
 /* Runs the measurement, chunk by chunk, every scheme on a chunk before the next chunk. Two sessions live at a time.
- * ARG where the text is shorter than a chunk or a scheme is none; RANGE for an id outside the vocabulary, a chunk longer than
- * the model's context and logits that are no numbers. All but the last are found before any work. CANCELLED: *out holds the
- * whole chunks done so far; where there are none n_chunks is 0 and nothing needs to be finished. */
+ * What kvt_fidelity_check says; ARG where the text is shorter than a chunk; RANGE for an id outside the vocabulary; all found
+ * before any work. RANGE too for logits that are no numbers. CANCELLED: *out holds the whole chunks done so far; where there
+ * are none n_chunks is 0 and nothing needs to be finished. */
 KVT_MUST_CHECK enum kvt_status kvt_fidelity_run(struct kvt_fidelity_result *out, const struct kvt_model *model,
                                                 const struct kvt_fidelity_options *options, struct kvt_error *err);
 void kvt_fidelity_finish(struct kvt_fidelity_result *result); /* harmless on a zeroed result */

@@ -10,8 +10,7 @@
 #include "fidelity/fidelity.h"
 
 enum {
-    REF_BYTES_MAX =
-        256 << 20, /* the reference's logits of a whole chunk are kept up to this size, else made per scheme */
+    REF_BYTES_MAX = 128 << 20,  /* the reference's logits of a chunk are kept up to this size, else made per scheme */
     BLOCK_BYTES_MAX = 32 << 20, /* logits of the test that are held at once */
     BLOCK_ROWS_MIN = 16,
 };
@@ -195,26 +194,47 @@ static enum kvt_status run_chunk(struct run *r, struct kvt_fidelity_row *rows, i
 
 /* ---- before and after ------------------------------------------------------------------------------------------------- */
 
-static enum kvt_status check_options(const struct kvt_fidelity_options *o, const struct kvt_model_info *info,
-                                     struct kvt_error *err) {
+static enum kvt_status check_scheme(const struct kvt_model *model, const struct kvt_plan_options *options,
+                                    const struct kvt_allocator *allocator, struct kvt_error *err) {
+    const struct kvt_shape shape = kvt_model_shape(model);
+    struct kvt_plan *plan;
+    KVT_TRY(kvt_plan_create(&plan, &shape, options, allocator, err));
+    kvt_plan_destroy(plan);
+    return KVT_OK;
+}
+
+enum kvt_status kvt_fidelity_check(const struct kvt_model *model, const struct kvt_fidelity_options *o,
+                                   struct kvt_error *err) {
+    const int n_ctx = kvt_model_info(model).n_ctx_train;
     if (o->n_kv < 1) return kvt_fail(err, KVT_ERR_ARG, "no cache to measure; name at least one, such as affine4g64");
     if (o->chunk < 2)
-        return kvt_fail(err, KVT_ERR_ARG, "a chunk of %d tokens scores nothing; 2 is the least", o->chunk);
+        return kvt_fail(err, KVT_ERR_ARG, "a chunk of %d token%s scores nothing; 2 is the least", o->chunk,
+                        o->chunk == 1 ? "" : "s");
     if (o->n_chunks < 0) return kvt_fail(err, KVT_ERR_ARG, "%d chunks make no sense; 0 means all", o->n_chunks);
-    if (o->chunk > info->n_ctx_train)
+    if (o->chunk > n_ctx)
         return kvt_fail(err, KVT_ERR_RANGE, "a chunk of %d tokens is longer than the model's context of %d", o->chunk,
-                        info->n_ctx_train);
+                        n_ctx);
+    const struct kvt_plan_options reference = {.struct_size = sizeof reference, .kv = o->reference};
+    KVT_TRY(check_scheme(model, &reference, o->allocator, err));
+    for (int i = 0; i < o->n_kv; i++) {
+        const struct kvt_plan_options scheme = {sizeof scheme, o->kv[i], o->sink, o->tail};
+        KVT_TRY(check_scheme(model, &scheme, o->allocator, err));
+    }
+    return KVT_OK;
+}
+
+static enum kvt_status check_text(const struct kvt_fidelity_options *o, int n_vocab, struct kvt_error *err) {
     if (o->n_ids < (size_t)o->chunk)
         return kvt_fail(err, KVT_ERR_ARG,
                         "the text has %zu tokens, less than one chunk of %d; take a longer text or a shorter chunk",
                         o->n_ids, o->chunk);
-    if (o->first_id >= info->n_vocab)
+    if (o->first_id >= n_vocab)
         return kvt_fail(err, KVT_ERR_RANGE, "first id %d is outside the vocabulary (0 to %d)", o->first_id,
-                        info->n_vocab - 1);
+                        n_vocab - 1);
     for (size_t i = 0; i < o->n_ids; i++)
-        if (o->ids[i] < 0 || o->ids[i] >= info->n_vocab)
+        if (o->ids[i] < 0 || o->ids[i] >= n_vocab)
             return kvt_fail(err, KVT_ERR_RANGE, "id %d, number %zu of the text, is outside the vocabulary (0 to %d)",
-                            o->ids[i], i, info->n_vocab - 1);
+                            o->ids[i], i, n_vocab - 1);
     return KVT_OK;
 }
 
@@ -245,9 +265,8 @@ static bool take_memory(struct run *r) {
 /* Sizes, memory and the reference session. */
 static enum kvt_status prepare(struct run *r, struct kvt_error *err) {
     const struct kvt_fidelity_options *o = r->options;
-    const struct kvt_model_info info = kvt_model_info(r->model);
-    KVT_TRY(check_options(o, &info, err));
-    r->n_vocab = info.n_vocab;
+    r->n_vocab = kvt_model_info(r->model).n_vocab;
+    KVT_TRY(check_text(o, r->n_vocab, err));
     r->n_positions = o->chunk - 1;
     const size_t fit = o->n_ids / (size_t)o->chunk;
     r->n_chunks = (int)KVT_MIN(fit, o->n_chunks ? (size_t)o->n_chunks : (size_t)INT32_MAX);
@@ -260,14 +279,14 @@ static enum kvt_status prepare(struct run *r, struct kvt_error *err) {
     return session_open(&r->ref, r, o->reference, 0, 0, err);
 }
 
-/* The rows, with the schemes' own names: a bad scheme is refused here, before any work. */
+/* The rows, with the schemes' own names. */
 static enum kvt_status make_rows(struct kvt_fidelity_result *result, const struct kvt_model *model,
                                  const struct kvt_fidelity_options *o, struct kvt_error *err) {
     const struct kvt_shape shape = kvt_model_shape(model);
     result->allocator = kvt_allocator_or_default(o->allocator);
-    result->rows = kvt_take_zero(&result->allocator, (size_t)KVT_MAX(o->n_kv, 0), sizeof *result->rows);
-    if (!result->rows && o->n_kv > 0) return kvt_fail(err, KVT_ERR_NOMEM, "not enough memory for %d rows", o->n_kv);
-    result->n_rows = KVT_MAX(o->n_kv, 0);
+    result->rows = kvt_take_zero(&result->allocator, (size_t)o->n_kv, sizeof *result->rows);
+    if (!result->rows) return kvt_fail(err, KVT_ERR_NOMEM, "not enough memory for %d rows", o->n_kv);
+    result->n_rows = o->n_kv;
     for (int i = 0; i < o->n_kv; i++) {
         const struct kvt_plan_options options = {
             .struct_size = sizeof options, .kv = o->kv[i], .sink = o->sink, .tail = o->tail};
@@ -306,6 +325,7 @@ enum kvt_status kvt_fidelity_run(struct kvt_fidelity_result *out, const struct k
     struct run r = {.model = model, .options = options};
     struct kvt_fidelity_result result = {0};
     enum kvt_status status;
+    KVT_TRY_OUT(kvt_fidelity_check(model, options, err));
     KVT_TRY_OUT(make_rows(&result, model, options, err));
     KVT_TRY_OUT(prepare(&r, err));
     while (result.n_chunks < r.n_chunks) {

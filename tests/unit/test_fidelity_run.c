@@ -1,0 +1,401 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The measurement around a made-up engine: this file takes the place of src/model, so that every logit is known. A cache's
+ * codec of b bits adds noise of 2^-b to them; 16 bits add none. The expected figures are computed here another way. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <math.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "fidelity/fidelity.h"
+
+enum { VOCAB = 50, CONTEXT = 300, IDS = 100 };
+
+/* ---- the made-up engine ----------------------------------------------------------------------------------------------- */
+
+struct kvt_model {
+    int n_vocab;
+    int nan_at; /* logits of this token are NaN; -1: none */
+};
+
+struct kvt_session {
+    struct kvt_allocator allocator;
+    const struct kvt_model *model;
+    struct kvt_plan *plan;
+    double noise;
+    int n_rows;
+    int32_t *ids;
+};
+
+static const struct kvt_layer_shape layers[] = {{2, 64, 64, 0}, {2, 64, 128, 0}};
+static int n_evals, n_logits, n_sessions;
+
+static double noise_of(int i, int v) { return sin(i * 3.7 + v * 1.3); }
+static double noise_bits(int bits) { return bits == 16 ? 0 : ldexp(1, -bits); }
+
+static float logit(const struct kvt_model *model, double noise, int32_t id, int i, int v) {
+    if (id == model->nan_at && v == 3 && noise > 0) return NAN;
+    return (float)(4 * sin(id * 12.9898 + v * 78.233) + noise * noise_of(i, v));
+}
+
+struct kvt_model_info kvt_model_info(const struct kvt_model *model) {
+    return (struct kvt_model_info){.n_vocab = model->n_vocab, .n_ctx_train = CONTEXT};
+}
+
+struct kvt_shape kvt_model_shape(const struct kvt_model *model) {
+    (void)model;
+    return (struct kvt_shape){KVT_ARRAY_LEN(layers), layers};
+}
+
+enum kvt_status kvt_session_create(struct kvt_session **out, const struct kvt_model *model,
+                                   const struct kvt_session_options *options, struct kvt_error *err) {
+    const struct kvt_plan_options plan = {sizeof plan, options->kv, options->sink, options->tail};
+    const struct kvt_shape shape = kvt_model_shape(model);
+    struct kvt_session made = {kvt_allocator_or_default(options->allocator), model, .n_rows = 0};
+    made.ids = kvt_take(&made.allocator, CONTEXT, sizeof *made.ids);
+    struct kvt_session *session = kvt_take(&made.allocator, 1, sizeof *session);
+    enum kvt_status status = KVT_ERR_NOMEM;
+    if (made.ids && session) status = kvt_plan_create(&made.plan, &shape, &plan, options->allocator, err);
+    if (status != KVT_OK) {
+        kvt_give(&made.allocator, made.ids, CONTEXT, sizeof *made.ids);
+        kvt_give(&made.allocator, session, 1, sizeof *session);
+        return status;
+    }
+    made.noise = noise_bits(kvt_codec_info(kvt_plan_layer(made.plan, 0)->codec[KVT_SIDE_K]).bits);
+    *session = made;
+    *out = session;
+    n_sessions++;
+    return KVT_OK;
+}
+
+void kvt_session_destroy(struct kvt_session *session) {
+    if (!session) return;
+    const struct kvt_allocator allocator = session->allocator;
+    kvt_plan_destroy(session->plan);
+    kvt_give(&allocator, session->ids, CONTEXT, sizeof *session->ids);
+    kvt_give(&allocator, session, 1, sizeof *session);
+    n_sessions--;
+}
+
+enum kvt_status kvt_session_eval(struct kvt_session *session, const int32_t *ids, int n, int keep,
+                                 const struct kvt_progress *progress, struct kvt_error *err) {
+    assert_int_equal(session->n_rows, 0);
+    assert_int_equal(keep, n);
+    n_evals++;
+    if (!kvt_progress_report(progress, "prompt", (uint64_t)n / 2, (uint64_t)n))
+        return kvt_fail(err, KVT_ERR_CANCELLED, "cancelled");
+    memcpy(session->ids, ids, (size_t)n * sizeof *ids);
+    session->n_rows = n;
+    return KVT_OK;
+}
+
+enum kvt_status kvt_session_logits(struct kvt_session *session, int first, int n, float *dst, struct kvt_error *err) {
+    (void)err;
+    assert_true(first >= 0 && n >= 1 && first + n <= session->n_rows);
+    n_logits += n;
+    for (int i = first; i < first + n; i++)
+        for (int v = 0; v < session->model->n_vocab; v++, dst++) /* a larger vocabulary repeats itself */
+            *dst = v < VOCAB ? logit(session->model, session->noise, session->ids[i], i, v) : dst[-VOCAB];
+    return KVT_OK;
+}
+
+void kvt_session_clear(struct kvt_session *session) { session->n_rows = 0; }
+int kvt_session_n_rows(const struct kvt_session *session) { return session->n_rows; }
+const struct kvt_plan *kvt_session_plan(const struct kvt_session *session) { return session->plan; }
+struct kvt_usage kvt_session_usage(const struct kvt_session *session) {
+    return kvt_plan_usage(session->plan, -1, session->n_rows);
+}
+
+/* ---- what it should say ----------------------------------------------------------------------------------------------- */
+
+static const struct kvt_model model = {VOCAB, -1};
+static int32_t text[IDS];
+
+static void make_text(void) {
+    for (int i = 0; i < IDS; i++) text[i] = (int32_t)((i * 17 + i * i) % VOCAB);
+}
+
+static struct kvt_fidelity_options usual(const char *const *kv, int n_kv) {
+    make_text();
+    return (struct kvt_fidelity_options){
+        .kv = kv, .n_kv = n_kv, .ids = text, .n_ids = IDS, .chunk = 30, .first_id = -1};
+}
+
+static void log_softmax(double *out, double noise, int32_t id, int i) {
+    double sum = 0;
+    for (int v = 0; v < VOCAB; v++) sum += exp((double)logit(&model, noise, id, i, v));
+    for (int v = 0; v < VOCAB; v++) out[v] = (double)logit(&model, noise, id, i, v) - log(sum);
+}
+
+struct expected {
+    double kl, nll, nll_ref, worst;
+};
+
+/* Means over one chunk. */
+static struct expected expect(double noise, const int32_t *ids, int n) {
+    struct expected e = {0};
+    for (int i = 0; i < n; i++) {
+        double p[VOCAB], q[VOCAB], kl = 0;
+        log_softmax(p, 0, ids[i], i);
+        log_softmax(q, noise, ids[i], i);
+        for (int v = 0; v < VOCAB; v++) kl += exp(p[v]) * (p[v] - q[v]);
+        e.kl += kl / n;
+        e.nll -= q[ids[i + 1]] / n;
+        e.nll_ref -= p[ids[i + 1]] / n;
+        e.worst = fmax(e.worst, kl);
+    }
+    return e;
+}
+
+static void near(double got, double want) {
+    if (!(fabs(got - want) <= 1e-12 + 1e-9 * fabs(want))) fail_msg("got %.12g, want %.12g", got, want);
+}
+
+/* ---- tests ------------------------------------------------------------------------------------------------------------ */
+
+static void figures_are_those_of_the_chunks(void **state) {
+    (void)state;
+    const char *const kv[] = {"f16", "affine2g64", "affine4"};
+    const struct kvt_fidelity_options o = usual(kv, 3);
+    struct kvt_fidelity_result r;
+    assert_int_equal(kvt_fidelity_run(&r, &model, &o, NULL), KVT_OK);
+    assert_int_equal(r.n_rows, 3);
+    assert_int_equal(r.n_chunks, 3); /* 100 ids, 30 a chunk: the last 10 are not used */
+    assert_int_equal(r.n_positions, 3 * 29);
+    assert_int_equal(n_sessions, 0);
+
+    struct expected chunk[3], mean = {0};
+    for (int c = 0; c < 3; c++) {
+        chunk[c] = expect(0.25, text + 30 * c, 29);
+        mean.kl += chunk[c].kl / 3;
+        mean.nll += chunk[c].nll / 3;
+        mean.nll_ref += chunk[c].nll_ref / 3;
+        mean.worst = fmax(mean.worst, chunk[c].worst);
+    }
+    double squares = 0;
+    for (int c = 0; c < 3; c++) squares += pow(chunk[c].kl - mean.kl, 2);
+    near(r.rows[1].kl.mean, mean.kl);
+    near(r.rows[1].kl.max, mean.worst);
+    near(r.rows[1].kl_stderr, sqrt(squares / 2 / 3));
+    near(r.rows[1].ppl, exp(mean.nll));
+    near(r.ppl_ref, exp(mean.nll_ref));
+    assert_true(r.rows[1].flips > 0);
+
+    assert_string_equal(r.rows[0].kv, "f16");
+    assert_true(r.rows[0].kl.mean == 0 && r.rows[0].kl.max == 0 && r.rows[0].flips == 0);
+    assert_true(r.rows[0].ppl == r.ppl_ref);
+    assert_string_equal(r.rows[2].kv, "affine4g64");
+    assert_true(r.rows[2].kl.mean < r.rows[1].kl.mean / 8);
+    kvt_fidelity_finish(&r);
+    kvt_fidelity_finish(&r);
+}
+
+/* Eight spans of 29 positions: edges 0 3 7 10 14 18 21 25 29, as numpy's linspace cut to integers. */
+static void depth_is_by_equal_spans(void **state) {
+    (void)state;
+    static const int edges[] = {0, 3, 7, 10, 14, 18, 21, 25, 29};
+    const char *const kv[] = {"affine2g64"};
+    struct kvt_fidelity_options o = usual(kv, 1);
+    o.n_chunks = 1;
+    struct kvt_fidelity_result r;
+    assert_int_equal(kvt_fidelity_run(&r, &model, &o, NULL), KVT_OK);
+    assert_int_equal(r.n_positions, 29);
+    assert_true(r.rows[0].kl_stderr == 0);
+    for (int k = 0; k < KVT_FIDELITY_DEPTHS; k++) {
+        const struct expected to_last = expect(0.25, text, edges[k + 1]);
+        const struct expected to_first = k > 0 ? expect(0.25, text, edges[k]) : (struct expected){0};
+        const double sum = to_last.kl * edges[k + 1] - to_first.kl * edges[k];
+        near(r.rows[0].kl_depth[k], sum / (edges[k + 1] - edges[k]));
+    }
+    kvt_fidelity_finish(&r);
+}
+
+static void the_first_id_can_be_replaced(void **state) {
+    (void)state;
+    const char *const kv[] = {"affine2g64"};
+    struct kvt_fidelity_options o = usual(kv, 1);
+    o.n_chunks = 1;
+    o.first_id = 41;
+    struct kvt_fidelity_result r;
+    assert_int_equal(kvt_fidelity_run(&r, &model, &o, NULL), KVT_OK);
+    text[0] = 41;
+    near(r.rows[0].kl.mean, expect(0.25, text, 29).kl);
+    kvt_fidelity_finish(&r);
+}
+
+static void bits_come_from_allocated_bytes(void **state) {
+    (void)state;
+    const char *const kv[] = {"f16", "affine4g64"};
+    struct kvt_fidelity_options o = usual(kv, 2);
+    struct kvt_fidelity_result r;
+    assert_int_equal(kvt_fidelity_run(&r, &model, &o, NULL), KVT_OK);
+    const double elements = 29 * (2 * (64 + 64) + 2 * (64 + 128)); /* of 29 rows, where a tile of 128 is allocated */
+    near(r.rows[0].bits_per_element, 16.0 * 128 / 29);
+    near((double)r.rows[0].cache_bytes, elements * 2 * 128 / 29);
+    near(r.rows[1].bits_per_element, 4.5 * 128 / 29);
+    kvt_fidelity_finish(&r);
+}
+
+/* With a vocabulary whose logits of a chunk pass 128 MiB the reference's are made again for each scheme. */
+static void a_large_vocabulary_gives_the_same(void **state) {
+    (void)state;
+    const struct kvt_model small = {VOCAB, -1}, large = {400000, -1};
+    const char *const kv[] = {"f16", "affine4g64"};
+    const struct kvt_parallel parallel = kvt_parallel_default(2);
+    struct kvt_fidelity_options o = usual(kv, 2);
+    struct kvt_fidelity_result r;
+    o.parallel = &parallel;
+    o.chunk = 90;
+    n_logits = 0;
+    assert_int_equal(kvt_fidelity_run(&r, &small, &o, NULL), KVT_OK);
+    assert_int_equal(n_logits, 3 * 89);
+    assert_true(r.rows[0].kl.max == 0 && r.rows[1].kl.mean > 0);
+    const double kl = r.rows[1].kl.mean;
+    kvt_fidelity_finish(&r);
+    n_logits = 0;
+    assert_int_equal(kvt_fidelity_run(&r, &large, &o, NULL), KVT_OK);
+    assert_int_equal(n_logits, 4 * 89);
+    assert_true(r.rows[0].kl.max == 0);
+    near(r.rows[1].kl.mean, kl); /* the same distribution, each token cut into 8,000 */
+    kvt_fidelity_finish(&r);
+}
+
+struct stopper {
+    int n_reports, stop_after;
+    uint64_t last, total;
+};
+
+static bool stop(void *ctx, const char *what, uint64_t done, uint64_t total) {
+    struct stopper *s = ctx;
+    (void)what;
+    assert_true(done >= s->last && done <= total);
+    s->last = done;
+    s->total = total;
+    return ++s->n_reports != s->stop_after;
+}
+
+/* Wherever it is stopped, what comes back is the whole chunks before, as if only they had been asked for. */
+static void stopping_keeps_whole_chunks(void **state) {
+    (void)state;
+    const char *const kv[] = {"affine4g64", "affine2g64"};
+    struct kvt_fidelity_options o = usual(kv, 2);
+    struct kvt_fidelity_result whole[4] = {{0}}, r;
+    for (int n = 1; n <= 3; n++) {
+        o.n_chunks = n;
+        assert_int_equal(kvt_fidelity_run(&whole[n], &model, &o, NULL), KVT_OK);
+    }
+    bool seen[4] = {false};
+    enum kvt_status status = KVT_ERR_CANCELLED;
+    for (int after = 1; status == KVT_ERR_CANCELLED; after++) {
+        struct stopper stopper = {.stop_after = after};
+        const struct kvt_progress progress = {stop, &stopper};
+        o.progress = &progress;
+        status = kvt_fidelity_run(&r, &model, &o, NULL);
+        assert_true(status == KVT_OK ? stopper.last == stopper.total : status == KVT_ERR_CANCELLED);
+        assert_int_equal(n_sessions, 0);
+        seen[r.n_chunks] = true;
+        if (r.n_chunks == 0) {
+            assert_null(r.rows);
+            continue;
+        }
+        for (int i = 0; i < 2; i++) {
+            assert_true(r.rows[i].kl.mean == whole[r.n_chunks].rows[i].kl.mean);
+            assert_true(r.rows[i].kl.p99 == whole[r.n_chunks].rows[i].kl.p99);
+            assert_true(r.rows[i].ppl == whole[r.n_chunks].rows[i].ppl);
+            assert_true(r.rows[i].flips == whole[r.n_chunks].rows[i].flips);
+        }
+        assert_true(r.ppl_ref == whole[r.n_chunks].ppl_ref);
+        kvt_fidelity_finish(&r);
+    }
+    assert_int_equal(status, KVT_OK);
+    assert_true(seen[0] && seen[1] && seen[2] && seen[3]);
+    for (int n = 1; n <= 3; n++) kvt_fidelity_finish(&whole[n]);
+}
+
+static void bad_input_is_refused_before_work(void **state) {
+    (void)state;
+    const char *const good[] = {"affine4g64"}, *const bad[] = {"affine4g64", "affin4"};
+    const struct kvt_fidelity_options o = usual(good, 1);
+    struct {
+        struct kvt_fidelity_options o;
+        enum kvt_status status;
+        const char *sentence;
+    } cases[] = {
+        {o, KVT_ERR_ARG, "100 tokens"},   {o, KVT_ERR_RANGE, "context of 300"},
+        {o, KVT_ERR_ARG, "affin4"},       {o, KVT_ERR_RANGE, "number 7"},
+        {o, KVT_ERR_ARG, "1 token"},      {o, KVT_ERR_RANGE, "first id 50"},
+        {o, KVT_ERR_ARG, "at least one"}, {o, KVT_ERR_ARG, "sink"},
+        {o, KVT_ERR_ARG, "nonsense"},
+    };
+    cases[0].o.chunk = 101;
+    cases[1].o.chunk = 301;
+    cases[2].o.kv = bad;
+    cases[2].o.n_kv = 2;
+    int32_t ids[IDS] = {0};
+    ids[7] = VOCAB;
+    cases[3].o.ids = ids;
+    cases[4].o.chunk = 1;
+    cases[5].o.first_id = VOCAB;
+    cases[6].o.n_kv = 0;
+    cases[7].o.sink = 100;
+    cases[8].o.reference = "nonsense";
+    n_evals = 0;
+    for (size_t i = 0; i < KVT_ARRAY_LEN(cases); i++) {
+        struct kvt_fidelity_result r = {.n_chunks = 77};
+        struct kvt_error err = {.text = ""};
+        assert_int_equal(kvt_fidelity_run(&r, &model, &cases[i].o, &err), cases[i].status);
+        if (!strstr(err.text, cases[i].sentence)) fail_msg("'%s' has no '%s'", err.text, cases[i].sentence);
+        assert_int_equal(r.n_chunks, 77);
+    }
+    assert_int_equal(n_evals, 0);
+    assert_int_equal(n_sessions, 0);
+}
+
+static void logits_that_are_no_numbers_are_an_error(void **state) {
+    (void)state;
+    make_text();
+    const struct kvt_model broken = {VOCAB, text[35]};
+    const char *const kv[] = {"affine4g64"};
+    const struct kvt_fidelity_options o = usual(kv, 1);
+    struct kvt_fidelity_result r = {.n_chunks = 77};
+    struct kvt_error err = {.text = ""};
+    assert_int_equal(kvt_fidelity_run(&r, &broken, &o, &err), KVT_ERR_RANGE);
+    assert_non_null(strstr(err.text, "affine4g64"));
+    assert_int_equal(r.n_chunks, 77);
+    assert_int_equal(n_sessions, 0);
+}
+
+static void every_allocation_may_fail(void **state) {
+    (void)state;
+    const char *const kv[] = {"affine4g64", "affine2g64"};
+    struct kvt_fidelity_options o = usual(kv, 2);
+    enum kvt_status status = KVT_ERR_NOMEM;
+    size_t n = 0;
+    while (status == KVT_ERR_NOMEM) {
+        struct kvt_alloc_counter counter = {.fail_at = ++n};
+        const struct kvt_allocator allocator = kvt_allocator_counted(&counter);
+        struct kvt_fidelity_result r = {0};
+        o.allocator = &allocator;
+        status = kvt_fidelity_run(&r, &model, &o, NULL);
+        if (status == KVT_OK) kvt_fidelity_finish(&r);
+        assert_int_equal(counter.live_blocks, 0);
+    }
+    assert_int_equal(status, KVT_OK);
+    assert_true(n > 5);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(figures_are_those_of_the_chunks),   cmocka_unit_test(depth_is_by_equal_spans),
+        cmocka_unit_test(the_first_id_can_be_replaced),      cmocka_unit_test(bits_come_from_allocated_bytes),
+        cmocka_unit_test(a_large_vocabulary_gives_the_same), cmocka_unit_test(stopping_keeps_whole_chunks),
+        cmocka_unit_test(bad_input_is_refused_before_work),  cmocka_unit_test(logits_that_are_no_numbers_are_an_error),
+        cmocka_unit_test(every_allocation_may_fail),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -45,7 +45,12 @@ static enum kvt_status create(struct kvt_session *s, const struct kvt_session_op
     enum kvt_level level;
     KVT_TRY(kvt_level_parse(&level, o->level ? o->level : "auto", err));
     const struct kvt_shape shape = kvt_model_shape(s->model);
-    const struct kvt_plan_options plan = {.struct_size = sizeof plan, .kv = o->kv, .sink = o->sink, .tail = o->tail};
+    const struct kvt_plan_options plan = {.struct_size = sizeof plan,
+                                          .kv = o->kv,
+                                          .sink = o->sink,
+                                          .tail = o->tail,
+                                          .start = o->start,
+                                          .rolling = o->rolling};
     KVT_TRY(kvt_plan_create(&s->plan, &shape, &plan, &s->allocator, err));
     const struct kvt_pool_options pool = {
         .struct_size = sizeof pool,

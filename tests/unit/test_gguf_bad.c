@@ -282,7 +282,7 @@ static void tensors(void **state) {
 /* ---- files -------------------------------------------------------------------------------------------------------------- */
 
 static void write_temporary(char path[64], const void *data, size_t n) {
-    strcpy(path, "/tmp/kvtile-bad-XXXXXX");
+    snprintf(path, 64, "/tmp/kvtile-bad-XXXXXX");
     const int fd = mkstemp(path);
     assert_true(fd >= 0);
     assert_int_equal(write(fd, data, n), n);

@@ -10,6 +10,8 @@
     X(f16)                                                                                                             \
     X(bf16)                                                                                                            \
     X(affine)                                                                                                          \
-    X(kivi)
+    X(kivi)                                                                                                            \
+    X(kvarn)                                                                                                           \
+    X(kvarn_parity)
 
 #endif

@@ -217,7 +217,8 @@ enum kvt_status kvt_fidelity_check(const struct kvt_model *model, const struct k
     const struct kvt_plan_options reference = {.struct_size = sizeof reference, .kv = o->reference};
     KVT_TRY(check_scheme(model, &reference, o->allocator, err));
     for (int i = 0; i < o->n_kv; i++) {
-        const struct kvt_plan_options scheme = {sizeof scheme, o->kv[i], o->sink, o->tail};
+        const struct kvt_plan_options scheme = {
+            .struct_size = sizeof scheme, .kv = o->kv[i], .sink = o->sink, .tail = o->tail};
         KVT_TRY(check_scheme(model, &scheme, o->allocator, err));
     }
     return KVT_OK;

@@ -54,7 +54,8 @@ struct kvt_shape kvt_model_shape(const struct kvt_model *model) {
 
 enum kvt_status kvt_session_create(struct kvt_session **out, const struct kvt_model *model,
                                    const struct kvt_session_options *options, struct kvt_error *err) {
-    const struct kvt_plan_options plan = {sizeof plan, options->kv, options->sink, options->tail};
+    const struct kvt_plan_options plan = {
+        .struct_size = sizeof plan, .kv = options->kv, .sink = options->sink, .tail = options->tail};
     const struct kvt_shape shape = kvt_model_shape(model);
     struct kvt_session made = {kvt_allocator_or_default(options->allocator), model, .n_rows = 0};
     made.ids = kvt_take(&made.allocator, CONTEXT, sizeof *made.ids);

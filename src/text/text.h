@@ -99,14 +99,17 @@ struct kvt_chat_template;
 /* By name ("chatml"), or NULL. */
 const struct kvt_chat_template *kvt_chat_find(const char *name);
 const char *kvt_chat_name(const struct kvt_chat_template *family);
-const char *kvt_chat_names(void); /* "llama2, llama3, ..." */
-/* The family of a GGUF's tokenizer.chat_template, or NULL if it is none that is known. */
+const char *kvt_chat_names(void); /* "chatml, qwen3, llama2, ..." */
+/* The family of a GGUF's tokenizer.chat_template, or NULL if it is none that is known (or memory is out). */
 const struct kvt_chat_template *kvt_chat_detect(const char *source, size_t len);
 /* Appends the conversation as text for kvt_text_encode with parse_special; add_reply: open the assistant's turn.
- * `source` is the GGUF's template (NULL if the family was named by hand): some bring a default system message. ARG for a role
- * or an order that the family does not know. */
+ * `source` is the GGUF's template (NULL if the family was named by hand): some bring a default system message. A BOS token in
+ * front is not written: whoever encodes the text puts it there if kvt_text_add_bos or kvt_chat_begins_with_bos. ARG for a
+ * role or an order that the family does not know. */
 KVT_MUST_CHECK enum kvt_status kvt_chat_format(const struct kvt_chat_template *family, const char *source,
                                                const struct kvt_chat_message *messages, int n, bool add_reply,
                                                struct kvt_buf *out, struct kvt_error *err);
+/* Whether the template itself writes a BOS token in front. */
+bool kvt_chat_begins_with_bos(const struct kvt_chat_template *family, const char *source);
 
 #endif

@@ -132,6 +132,7 @@ struct kvt_encoder;
 struct kvt_codec {
     struct kvt_codec_info info;
     const struct kvt_encoder *encoder;
+    struct kvt_format format; /* of its tiles on both sides, where the encoder has no describe */
 };
 
 /* An encoder: one file, one line in list.h. */
@@ -139,6 +140,7 @@ struct kvt_encoder {
     const char *grammar;            /* the names of its codecs, for people: "affine{2,3,4,5,6,8}g{32,64,128}" */
     const struct kvt_codec *codecs; /* of one width, the default group first */
     size_t n_codecs;
+    /* Null: tiles have the codec's format. */
     void (*describe)(const struct kvt_codec *codec, enum kvt_side side, int d, struct kvt_tile *out);
     /* Rows are finite and within kvt_codec_limit; first and n obey the granularity. */
     void (*encode)(const struct kvt_codec *codec, const struct kvt_tile *tile, void *bytes, int first, int n,

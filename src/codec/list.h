@@ -12,6 +12,9 @@
     X(affine)                                                                                                          \
     X(kivi)                                                                                                            \
     X(kvarn)                                                                                                           \
-    X(kvarn_parity)
+    X(kvarn_parity)                                                                                                    \
+    X(q_0)                                                                                                             \
+    X(q_1)                                                                                                             \
+    X(iq4_nl)
 
 #endif

@@ -114,7 +114,10 @@ enum kvt_status kvt_codec_fits(const struct kvt_codec *codec, enum kvt_side side
 }
 
 void kvt_codec_describe(const struct kvt_codec *codec, enum kvt_side side, int d, struct kvt_tile *out) {
-    codec->encoder->describe(codec, side, d, out);
+    if (codec->encoder->describe)
+        codec->encoder->describe(codec, side, d, out);
+    else
+        kvt_tile_init(out, side, d, &codec->format);
 }
 
 size_t kvt_codec_tile_bytes(const struct kvt_codec *codec, enum kvt_side side, int d) {

@@ -24,8 +24,7 @@ static void copy(struct kvt_pool *pool, struct kvt_page *to, const struct kvt_pa
 
 static void encode(struct kvt_pool *pool, const struct kvt_codec *codec, const struct kvt_tile *tile, void *bytes,
                    int first, int n, const float *rows, ptrdiff_t stride) {
-    (void)pool;
-    kvt_tile_encode(codec, tile, bytes, first, n, rows, stride);
+    kvt_encode_select(codec, pool->kernels.level)(codec, tile, bytes, first, n, rows, stride);
 }
 
 static void decode(struct kvt_pool *pool, const struct kvt_tile *tile, float *rows, ptrdiff_t stride, const void *bytes,

@@ -10,6 +10,7 @@
 
 #include "base/attr.h"
 #include "base/half.h"
+#include "codec/affine.h"
 #include "codec/codec.h"
 
 static void describe(const struct kvt_codec *codec, enum kvt_side side, int d, struct kvt_tile *out) {
@@ -18,24 +19,13 @@ static void describe(const struct kvt_codec *codec, enum kvt_side side, int d, s
                       .bits = codec->info.bits, .has_zero = true, .group = codec->info.group, .per_token = true});
 }
 
-struct affine {
-    float scale, zero;
-};
-
-/* Scale and zero of n elements, the scale not yet rounded. */
-static struct affine fit(const float *x, int n, float top) {
+static struct kvt_affine fit(const float *x, int n, float top) {
     float lo = x[0], hi = x[0];
     for (int i = 1; i < n; i++) {
         lo = x[i] < lo ? x[i] : lo;
         hi = x[i] > hi ? x[i] : hi;
     }
-    const bool low_side = fabsf(lo) > fabsf(hi);
-    float scale = (hi - lo) / top;
-    scale = scale > 1e-7f ? scale : 1e-7f;
-    scale = low_side ? scale : -scale;
-    const float edge = low_side ? lo : hi, q0 = rintf(edge / scale);
-    if (q0 == 0) return (struct affine){scale, 0};
-    return (struct affine){edge / q0, edge};
+    return kvt_affine_fit(lo, hi, top);
 }
 
 static void encode_row(const struct kvt_codec *codec, const struct kvt_tile *tile, void *bytes, int row,
@@ -45,7 +35,7 @@ static void encode_row(const struct kvt_codec *codec, const struct kvt_tile *til
     const float top = (float)((1 << tile->format.bits) - 1);
     for (int c0 = 0; c0 < d; c0 += group) {
         const int end = KVT_MIN(c0 + group, d);
-        const struct affine a = fit(x + c0, end - c0, top);
+        const struct kvt_affine a = fit(x + c0, end - c0, top);
         const int term = is_k ? c0 : row, lane = is_k ? row : c0;
         kvt_tile_put_scale(tile, bytes, term, lane, kvt_f16_from_f32(a.scale));
         kvt_tile_put_zero(tile, bytes, term, lane, kvt_f16_from_f32(a.zero));

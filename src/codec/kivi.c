@@ -5,26 +5,21 @@
  * goes into its zero.
  *
  * Minimum and range of the group; scale and zero are rounded to f16 before codes are computed, the zero downwards, so that
- * codes absorb its rounding even when keys carry a bias of hundreds. Ties to even, no fused operation.
+ * codes absorb its rounding even when keys carry a bias of hundreds. A code is (x - zero) times the rounded inverse of the scale,
+ * ties to even, no fused operation.
  */
 #include <math.h>
 
 #include "base/attr.h"
 #include "base/half.h"
 #include "codec/codec.h"
+#include "codec/kivi.h"
 
 static void describe(const struct kvt_codec *codec, enum kvt_side side, int d, struct kvt_tile *out) {
     kvt_tile_init(
         out, side, d,
         &(struct kvt_format){
             .bits = codec->info.bits, .has_zero = true, .group = codec->info.group, .per_token = side == KVT_SIDE_V});
-}
-
-/* The largest f16 that is not above x. */
-static uint16_t f16_below(float x) {
-    uint16_t h = kvt_f16_from_f32(x);
-    if (kvt_f32_from_f16(h) > x) h = (uint16_t)(h >> 15 ? h + 1 : h - 1);
-    return h;
 }
 
 /* At most 128 elements that share a scale: element i at x[i * step], term `term`, lane `lane` + i. */
@@ -42,15 +37,13 @@ static void encode_group(const struct kvt_tile *tile, void *bytes, const struct 
         lo = v < lo ? v : lo;
         hi = v > hi ? v : hi;
     }
-    const uint16_t zero16 = f16_below(lo);
-    const float zero = kvt_f32_from_f16(zero16);
-    const uint16_t scale16 = kvt_f16_from_f32((hi - zero) / top);
-    const float scale = kvt_f32_from_f16(scale16);
-    kvt_tile_put_scale(tile, bytes, g->term, g->lane, scale16);
-    kvt_tile_put_zero(tile, bytes, g->term, g->lane, zero16);
+    const struct kvt_kivi k = kvt_kivi_fit(lo, hi, top);
+    const float zero = kvt_f32_from_f16(k.zero);
+    kvt_tile_put_scale(tile, bytes, g->term, g->lane, k.scale);
+    kvt_tile_put_zero(tile, bytes, g->term, g->lane, k.zero);
     uint8_t codes[KVT_TILE_ROWS];
     for (int i = 0; i < g->n; i++) {
-        const float code = scale > 0 ? rintf((g->x[i * g->step] - zero) / scale) : 0;
+        const float code = rintf((g->x[i * g->step] - zero) * k.inverse);
         codes[i] = (uint8_t)(code > top ? top : code);
     }
     kvt_tile_put_codes(tile, bytes, g->term, g->lane, 0, 1, codes, g->n);

@@ -9,11 +9,7 @@
 #include "base/attr.h"
 #include "base/check.h"
 #include "codec/codec.h"
-#include "codec/list.h"
-
-#define X(name) extern const struct kvt_encoder kvt_encoder_##name;
-KVT_ENCODERS(X)
-#undef X
+#include "codec/encoders.h"
 
 static const struct kvt_encoder *const encoders[] = {
 #define X(name) &kvt_encoder_##name,

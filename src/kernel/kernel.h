@@ -28,6 +28,10 @@ typedef void (*kvt_fold_fn)(float *y, ptrdiff_t ld_y, const float *x, ptrdiff_t 
  * rescales what was mixed so far. Scores of -inf weigh 0; where all so far are -inf, *max stays -inf and all weights are 0. */
 typedef float (*kvt_soften_fn)(float *scores, int n, float *max, float *sum);
 
+/* exact. What kvt_encoder.encode does. */
+typedef void (*kvt_encode_fn)(const struct kvt_codec *codec, const struct kvt_tile *tile, void *bytes, int first, int n,
+                              const float *rows, ptrdiff_t stride);
+
 struct kvt_kernels {
     enum kvt_level level;
     kvt_unpack_fn unpack;
@@ -38,9 +42,14 @@ struct kvt_kernels {
 /* The kernels of a level: of the best one that is not above it and has a kernel, operation by operation. */
 struct kvt_kernels kvt_kernels_select(enum kvt_level level);
 
+/* The encoder of a codec for a level: the best kernel that is not above it, else the codec's own. */
+kvt_encode_fn kvt_encode_select(const struct kvt_codec *codec, enum kvt_level level);
+
 /* The tables that selection and the kernel tests read: null where a level has no kernel of its own. */
 extern const kvt_unpack_fn kvt_unpack_table[KVT_LEVEL_COUNT];
 extern const kvt_fold_fn kvt_fold_table[KVT_LEVEL_COUNT];
 extern const kvt_soften_fn kvt_soften_table[KVT_LEVEL_COUNT];
+/* The kernel of one level, or null. */
+kvt_encode_fn kvt_encode_kernel(const struct kvt_codec *codec, enum kvt_level level);
 
 #endif

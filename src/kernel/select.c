@@ -2,6 +2,8 @@
  *
  * Which kernel serves which level.
  */
+#include "base/attr.h"
+#include "codec/encoders.h"
 #include "kernel/table.h"
 
 #define TABLE(op)                                                                                                      \
@@ -22,4 +24,36 @@ struct kvt_kernels kvt_kernels_select(enum kvt_level level) {
     PICK(fold);
     PICK(soften);
     return out;
+}
+
+/* ---- encoders ---------------------------------------------------------------------------------------------------------- */
+
+/* Encoders with kernels of their own; any other is its own kernel at every level. */
+#define ENCODERS(X) X(f16) X(affine) X(kivi)
+
+static const struct {
+    const struct kvt_encoder *encoder;
+    kvt_encode_fn kernel[KVT_LEVEL_COUNT];
+} encode_table[] = {
+#define X(name)                                                                                                        \
+    {&kvt_encoder_##name,                                                                                              \
+     {[KVT_LEVEL_NEON] = KVT_ARM(kvt_encode_##name##_neon),                                                            \
+      [KVT_LEVEL_AVX2] = KVT_X86(kvt_encode_##name##_avx2),                                                            \
+      [KVT_LEVEL_AVX512] = KVT_X86(kvt_encode_##name##_avx512)}},
+    ENCODERS(X)
+#undef X
+};
+
+kvt_encode_fn kvt_encode_kernel(const struct kvt_codec *codec, enum kvt_level level) {
+    for (size_t i = 0; i < KVT_ARRAY_LEN(encode_table); i++)
+        if (encode_table[i].encoder == codec->encoder) return encode_table[i].kernel[level];
+    return NULL;
+}
+
+kvt_encode_fn kvt_encode_select(const struct kvt_codec *codec, enum kvt_level level) {
+    for (int l = (int)level; l > KVT_LEVEL_REF; l--) {
+        const kvt_encode_fn fn = kvt_encode_kernel(codec, (enum kvt_level)l);
+        if (fn) return fn;
+    }
+    return codec->encoder->encode;
 }

@@ -7,11 +7,16 @@
 
 #include "kernel/kernel.h"
 
+#define KVT_ENCODE_OF(encoder, level)                                                                                  \
+    void kvt_encode_##encoder##_##level(const struct kvt_codec *codec, const struct kvt_tile *tile, void *bytes,       \
+                                        int first, int n, const float *rows, ptrdiff_t stride);
+
 #define KVT_KERNELS_OF(level)                                                                                          \
     void kvt_unpack_##level(const struct kvt_tile *tile, const void *bytes, int i, float *out);                        \
     void kvt_fold_##level(float *y, ptrdiff_t ld_y, const float *x, ptrdiff_t ld_x, int n, const float *block,         \
                           int n_terms);                                                                                \
-    float kvt_soften_##level(float *scores, int n, float *max, float *sum);
+    float kvt_soften_##level(float *scores, int n, float *max, float *sum);                                            \
+    KVT_ENCODE_OF(f16, level) KVT_ENCODE_OF(affine, level) KVT_ENCODE_OF(kivi, level)
 
 KVT_KERNELS_OF(ref)
 KVT_KERNELS_OF(neon)

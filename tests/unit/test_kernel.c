@@ -67,6 +67,66 @@ static void test_unpack(void **state) {
     }
 }
 
+/* Ordinary rows and rows with all that hurts: constant, zero, signed zeros, an outlier, tiny, large. */
+static void fill_rows(struct kvt_rng *rng, float *x, int n, int d, float limit) {
+    for (int r = 0; r < n; r++) {
+        const int kind = (int)kvt_rng_below(rng, 8);
+        const float scale = kind == 3 ? limit / 8 : kind == 4 ? 1e-7f : 1;
+        for (int c = 0; c < d; c++)
+            x[r * d + c] = kind == 1   ? 0.75f
+                           : kind == 2 ? (kvt_rng_below(rng, 2) ? 0.0f : -0.0f)
+                           : kind == 6 ? (float)kvt_rng_below(rng, 16) / 2 /* ties */
+                                       : scale * kvt_rng_normal(rng);
+        if (kind == 5) x[r * d + (int)kvt_rng_below(rng, (uint64_t)d)] = kvt_rng_below(rng, 2) ? limit : -limit;
+    }
+}
+
+static void check_encode(kvt_encode_fn fn, enum kvt_level level, const struct kvt_codec *codec, enum kvt_side side,
+                         int d, struct kvt_rng *rng) {
+    struct kvt_tile tile;
+    struct guard gx, gt;
+    kvt_codec_describe(codec, side, d, &tile);
+    const int g = codec->info.granularity, n = g * (1 + (int)kvt_rng_below(rng, (uint64_t)(KVT_TILE_ROWS / g)));
+    const int first = g * (int)kvt_rng_below(rng, (uint64_t)((KVT_TILE_ROWS - n) / g + 1));
+    const size_t row_bytes = (size_t)(n * d) * sizeof(float);
+    assert_true(guard_init(&gx, row_bytes) && guard_init(&gt, tile.bytes));
+    float *x = (float *)(void *)guard_last(&gx, row_bytes);
+    unsigned char *got = guard_last(&gt, tile.bytes), *want = aligned_alloc(64, tile.bytes);
+    fill_rows(rng, x, n, d, kvt_codec_limit(codec, side, d));
+    for (size_t i = 0; i < tile.bytes; i++) got[i] = want[i] = (unsigned char)kvt_rng_u64(rng);
+    fn(codec, &tile, got, first, n, x, d);
+    codec->encoder->encode(codec, &tile, want, first, n, x, d);
+    for (int t = 0; t < tile.n_terms; t++) /* padding of terms may differ where it was noise */
+        for (int l = 0; l < tile.n_lanes; l++) {
+            const float a = kvt_tile_get(&tile, got, t, l), b = kvt_tile_get(&tile, want, t, l);
+            if (!same(a, b))
+                fail_msg("%s %s side %d d %d rows %d+%d term %d lane %d: %a, not %a", kvt_level_name(level),
+                         codec->info.name, (int)side, d, first, n, t, l, (double)a, (double)b);
+        }
+    memset(got, 0, tile.bytes);
+    memset(want, 0, tile.bytes);
+    fn(codec, &tile, got, first, n, x, d);
+    codec->encoder->encode(codec, &tile, want, first, n, x, d);
+    assert_memory_equal(got, want, tile.bytes);
+    free(want);
+    guard_finish(&gx), guard_finish(&gt);
+}
+
+static void test_encode(void **state) {
+    (void)state;
+    static const int sizes[] = {64, 128, 8, 72, 80, 192, 512};
+    struct kvt_rng rng = {8};
+    for (int l = 0; l < KVT_LEVEL_COUNT; l++)
+        for (size_t i = 0; i < kvt_codec_count(); i++) {
+            const kvt_encode_fn fn = kvt_encode_kernel(kvt_codec_at(i), (enum kvt_level)l);
+            if (!fn || !kvt_level_runs((enum kvt_level)l)) continue;
+            for (size_t s = 0; s < sizeof sizes / sizeof sizes[0]; s++)
+                for (int side = 0; side < KVT_SIDE_COUNT; side++)
+                    for (int rep = 0; rep < 3; rep++)
+                        check_encode(fn, (enum kvt_level)l, kvt_codec_at(i), (enum kvt_side)side, sizes[s], &rng);
+        }
+}
+
 static void check_fold(kvt_fold_fn fn, struct kvt_rng *rng) {
     const int n = 1 + (int)kvt_rng_below(rng, 9), terms = 1 + (int)kvt_rng_below(rng, 160);
     const int ld_x = terms + (int)kvt_rng_below(rng, 5), ld_y = KVT_LANES + (int)kvt_rng_below(rng, 5);
@@ -164,8 +224,8 @@ static void test_select(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_unpack), cmocka_unit_test(test_fold),   cmocka_unit_test(test_soften),
-        cmocka_unit_test(test_exp),    cmocka_unit_test(test_select),
+        cmocka_unit_test(test_unpack), cmocka_unit_test(test_encode), cmocka_unit_test(test_fold),
+        cmocka_unit_test(test_soften), cmocka_unit_test(test_exp),    cmocka_unit_test(test_select),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,6 +4,7 @@
 #define WEIGHT_X86_V32_AVX512_H
 
 #include <immintrin.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <string.h>
 

@@ -110,8 +110,9 @@ static enum kvt_status add_shape(struct kvt_buf *out, const struct kvt_shape *sh
     const struct kvt_layer_shape *first = &shape->layers[0];
     bool same = true;
     for (int i = 1; i < shape->n_layers; i++) same &= memcmp(&shape->layers[i], first, sizeof *first) == 0;
-    return kvt_buf_addf(out, "  %d layers%s, %d KV heads, key rows of %d, value rows of %d elements\n", shape->n_layers,
-                        same ? "" : " that differ; the first has", first->n_kv_heads, first->k_size, first->v_size);
+    return kvt_buf_addf(out, "  %d layers%s, KV heads: %d, rows of %d (K) and %d (V) elements\n", shape->n_layers,
+                        same ? "" : " that differ, of which the first", first->n_kv_heads, first->k_size,
+                        first->v_size);
 }
 
 static enum kvt_status add_cost(struct kvt_buf *out, const char *name, const struct kvt_inspect_cost *cost) {
@@ -130,6 +131,8 @@ static enum kvt_status add_cache(struct kvt_buf *out, const struct kvt_inspect_c
         KVT_TRY(kvt_buf_addf(out, "  The engine does not run this architecture; it knows %s.\n", kvt_arch_names()));
     if (cache->why_not[0]) return kvt_buf_addf(out, "  Its cost is not known: %s.\n", cache->why_not);
     KVT_TRY(add_shape(out, &cache->shape));
+    const struct kvt_inspect_cost f16 = kvt_inspect_cost(cache, "f16");
+    if (f16.why_not[0]) return kvt_buf_addf(out, "  No codec stores its rows: %s.\n", f16.why_not);
     if (cache->caveat[0]) KVT_TRY(kvt_buf_addf(out, "  %s\n", cache->caveat));
     KVT_TRY(kvt_buf_addf(out, "\n  %-14s %6s %12s %12s %12s %12s\n", "codec", "bits", "a token", "4K", "32K", "128K"));
     for (size_t i = 0; i < kvt_codec_count(); i++) {

@@ -168,6 +168,7 @@ static void numbers_are_checked(void **state) {
     refused("m -n -2", "-n takes a whole number from -1 to 1000, not '-2'");
     refused("m -n 99999999999999999999", "-n takes a whole number from -1 to 1000, not '99999999999999999999'");
     refused("m --temp nan", "--temp takes a number from 0 to 2, not 'nan'");
+    refused("m --temp -0.1", "--temp takes a number from 0 to 2, not '-0.1'");
     refused("m --temp 2.1", "--temp takes a number from 0 to 2, not '2.1'");
     refused("m --temp 1,5", "--temp takes a number from 0 to 2, not '1,5'");
     refused("m --tail 65", "--tail takes a whole number from 0 to 64, not '65'");

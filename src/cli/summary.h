@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * What a run tells at its end. */
+#ifndef CLI_SUMMARY_H
+#define CLI_SUMMARY_H
+
+#include "model/model.h"
+
+struct kvt_summary {
+    const struct kvt_model *model;
+    const struct kvt_session *session; /* NULL if it did not come to one */
+    double load_seconds;
+    int n_prompt, n_prompt_done; /* tokens of the prompt, tokens that were fed */
+    double prompt_seconds;
+    int n_generated;
+    double generation_seconds; /* from the first token on: n_generated - 1 forward passes and choices */
+    uint64_t seed;
+    bool greedy;
+    const char *ended_by; /* "an end token" */
+};
+
+/* Prints it on standard error. What cannot be had (for want of memory) is left out. */
+void kvt_summary_print(const struct kvt_summary *s);
+
+#endif

@@ -2,7 +2,6 @@
  * The weight kernels at level avx512: each type's unpack and the operations, over the level's vocabulary. */
 #include "weight/x86/v32_avx512.h"
 
-#include "weight/scales.inc"
 #include "weight/tile.inc"
 
 extern const struct kvt_weight_tile kvt_weight_tile_avx512;

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -115,6 +116,16 @@ static enum kvt_status read_ahead(const struct kvt_model *m, const struct kvt_pr
     return KVT_OK;
 }
 
+static enum kvt_status check_rope_factors(const struct kvt_model *m, struct kvt_error *err) {
+    for (int i = 0; m->rope_factors && i < m->config.rope.n_rot / 2; i++) {
+        const float factor = m->rope_factors[i];
+        if (factor > 0 && isfinite(factor)) continue;
+        return kvt_fail(err, KVT_ERR_FORMAT, "tensor rope_freqs.weight: element %d is %g, not a positive factor", i,
+                        (double)factor);
+    }
+    return KVT_OK;
+}
+
 static enum kvt_status load(struct kvt_model *m, const char *path, const struct kvt_progress *progress,
                             struct kvt_error *err) {
     KVT_TRY(kvt_gguf_open(&m->gguf, path, &m->allocator, err));
@@ -131,6 +142,7 @@ static enum kvt_status load(struct kvt_model *m, const char *path, const struct 
     double *freq = kvt_arena_take(&m->arena, (size_t)m->config.rope.n_rot / 2, sizeof *freq);
     fill_layers(m);
     KVT_TRY(kvt_model_bind(m, err));
+    KVT_TRY(check_rope_factors(m, err));
     m->rope = kvt_rope_of(&m->config.rope, m->arch->pairing, m->rope_factors, freq);
     describe(m);
     return progress ? read_ahead(m, progress, err) : KVT_OK;

@@ -172,8 +172,8 @@ static void check(struct shape s, struct setup u, const int *chunks) {
     double noise = 0, power = 0;
     for (int p = 0; p < s.n_rows; p++) {
         feed(&m, &d, &u, p, 1, one, lse);
-        if (p % 37 != 0 && p < s.n_rows - 3 && p > 3) continue;
-        for (int h = 0; h < s.q_heads; h++) {
+        if (p % 97 != 50 && p < s.n_rows - 2 && p > 1) continue;
+        for (int h = 0; h < s.q_heads; h += s.q_heads > 1 ? s.q_heads - 1 : 1) { /* the first and the last */
             double exact_lse;
             oracle(&m, &d, &u, p, h, exact, &exact_lse);
             assert_true(fabs((double)lse[p * s.q_heads + h] - exact_lse) < 2e-5 * (1 + fabs(exact_lse)));

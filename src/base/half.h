@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Conversions between f32 and f16, bf16: scalar, exact, round to nearest even. */
+ * Conversions between f32 and f16, bf16, 8-bit floats: scalar, exact, round to nearest even. */
 #ifndef BASE_HALF_H
 #define BASE_HALF_H
 
@@ -72,6 +72,39 @@ static inline float kvt_f32_from_e5m2(uint8_t c) {
 static inline float kvt_f32_from_e8m0(uint8_t c) {
     if (c == 0) return 0x1p-127f;
     return kvt_f32_from_bits((uint32_t)(c == 255 ? 254 : c) << 23);
+}
+
+/* Encoders round to nearest even and saturate: what is beyond the largest number, infinite or a NaN becomes that. The sign of
+ * a zero and subnormals are kept. */
+static inline uint8_t kvt_e4m3_from_f32(float x) {
+    const uint32_t u = kvt_f32_bits(x), sign = u >> 24 & 0x80u;
+    uint32_t a = u & 0x7FFFFFFFu;
+    if (a >= 0x43E00000u) return (uint8_t)(sign | 0x7Eu); /* 448 and more */
+    if (a < 0x3C800000u) {                                /* below 2^-6: the unit is 2^-9, the ulp of 2^14 */
+        const float scaled = kvt_f32_from_bits(a) + 0x1p14f;
+        return (uint8_t)(sign | (kvt_f32_bits(scaled) - 0x46800000u));
+    }
+    a += 0x7FFFFu + (a >> 20 & 1u);
+    return (uint8_t)(sign | (a - 0x3C000000u) >> 20);
+}
+
+static inline uint8_t kvt_e5m2_from_f32(float x) {
+    const uint32_t u = kvt_f32_bits(x), sign = u >> 24 & 0x80u;
+    uint32_t a = u & 0x7FFFFFFFu;
+    if (a >= 0x47600000u) return (uint8_t)(sign | 0x7Bu); /* 57344 and more */
+    if (a < 0x38800000u) {                                /* below 2^-14: the unit is 2^-16, the ulp of 2^7 */
+        const float scaled = kvt_f32_from_bits(a) + 0x1p7f;
+        return (uint8_t)(sign | (kvt_f32_bits(scaled) - 0x43000000u));
+    }
+    a += 0xFFFFFu + (a >> 21 & 1u);
+    return (uint8_t)(sign | (a - 0x38000000u) >> 21);
+}
+
+/* The smallest e8m0 that is not below a finite x >= 0. */
+static inline uint8_t kvt_e8m0_above_f32(float x) {
+    const uint32_t u = kvt_f32_bits(x), e = u >> 23;
+    if (u <= 0x00400000u) return 0; /* 2^-127 */
+    return (uint8_t)((u & 0x7FFFFFu) != 0 ? e + 1 : e);
 }
 
 #endif

@@ -15,6 +15,8 @@
     X(kvarn_parity)                                                                                                    \
     X(q_0)                                                                                                             \
     X(q_1)                                                                                                             \
-    X(iq4_nl)
+    X(iq4_nl)                                                                                                          \
+    X(fp8)                                                                                                             \
+    X(mxfp)
 
 #endif

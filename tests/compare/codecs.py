@@ -5,7 +5,7 @@
     python3 tests/compare/codecs.py [--ggml PATH]           compares with tests/golden/codecs/codes.txt
     python3 tests/compare/codecs.py [--ggml PATH] --record  writes it
 
-Needs numpy and gguf (made with gguf 0.19.0); PATH: llama.cpp's libggml-base.so, by default that of an installed
+Needs numpy, gguf, ml_dtypes and mlx[cpu] (made with gguf 0.19.0, ml_dtypes 0.6.0, mlx 0.32.4); PATH: llama.cpp's libggml-base.so, by default that of an installed
 llama-cpp-python (made with 0.3.36). A codec whose library is missing is skipped, and keeps its line in the file. The C test
 test_codec_golden reads the file and needs none of them.
 """
@@ -136,6 +136,30 @@ def load_ggml(path):
     return ctypes.CDLL(path) if path else None
 
 
+def by_mlx(mode, x):
+    import mlx.core as mx
+    mx.set_default_device(mx.cpu)
+    packed, scale = mx.quantize(mx.array(x), mode=mode)
+    codes = np.array(packed).view(np.uint8)
+    if mode.endswith("4"):
+        codes = np.stack([codes & 15, codes >> 4], axis=-1)
+    scale = np.array(scale).reshape(-1)
+    return scale, np.zeros(len(scale), np.uint16), codes.astype(np.int64).reshape(len(scale), -1)
+
+
+def fp8(x, name, per_row):
+    """Casts of ml_dtypes, after cutting to its largest number."""
+    import ml_dtypes
+    kind = {"e4m3": ml_dtypes.float8_e4m3fn, "e5m2": ml_dtypes.float8_e5m2}[name]
+    most = F(ml_dtypes.finfo(kind).max)
+    scale = abs(x).max(axis=1) / most if per_row else np.ones(len(x), F)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        v = np.where(scale[:, None] > 0, x / scale[:, None], F(0))
+    codes = np.clip(v, -most, most).astype(kind).view(np.uint8).astype(np.int64)
+    stored = scale.view(np.uint32) if per_row else np.zeros(len(x), np.uint32)
+    return stored, np.zeros(len(x), np.uint16), codes
+
+
 # ---- hashes ------------------------------------------------------------------------------------------------------------
 
 def hashes(results, d):
@@ -164,6 +188,11 @@ def makers(lib):
             each.append(lambda x, n=name: by_ggml(n, x, lib))
         out[name] = each
         out[name + "-rot"] = [lambda x, f=f: f(rotate_f16(x)) for f in each]
+    for kind in ("e4m3", "e5m2"):
+        out["fp8" + kind] = [lambda x, k=kind: fp8(x, k, False)]
+        out[f"fp8{kind}-row"] = [lambda x, k=kind: fp8(x, k, True)]
+    for mode in ("mxfp8", "mxfp4", "nvfp4"):
+        out[mode] = [lambda x, m=mode: by_mlx(m, x)]
     return out
 
 

@@ -148,7 +148,9 @@ static enum kvt_status add_system(const struct chat *c) {
         KVT_TRY(add_piece(c->out, content));
         return add(c->out, c->row->system.close);
     }
-    return is_role(&c->messages[0], "system") ? KVT_OK : add_default_system(c);
+    bool given = is_role(&c->messages[0], "system");
+    for (int i = 1; i < c->n && (c->rules & KVT_CHAT_DEFAULT_IF_NONE); i++) given |= is_role(&c->messages[i], "system");
+    return given ? KVT_OK : add_default_system(c);
 }
 
 /* The user's content, which may take in the system message. */

@@ -18,12 +18,13 @@ enum {
     KVT_CHAT_SYSTEM_IN_LAST = 1 << 4,  /* or into the last message, if that is the user's */
     KVT_CHAT_SYSTEM_ALWAYS = 1 << 5,   /* its turn is written even where there is none */
     KVT_CHAT_SYSTEM_IF_ANY = 1 << 6,   /* an empty one is left out */
-    KVT_CHAT_TRIM = 1 << 7,            /* contents lose white space at both ends */
-    KVT_CHAT_TRIM_TURN = 1 << 8,       /* the user's after the system message was put in front */
-    KVT_CHAT_TRIM_ASSISTANT = 1 << 9,  /* the assistant's only */
-    KVT_CHAT_BOS_EACH_TURN = 1 << 10,  /* each turn of the user begins with BOS */
-    KVT_CHAT_FORGET_THOUGHT = 1 << 11, /* of the assistant's contents only what follows </think> is kept */
-    KVT_CHAT_SHOW_THOUGHT = 1 << 12    /* but all of a last message that comes after the user's */
+    KVT_CHAT_DEFAULT_IF_NONE = 1 << 7, /* the default is written if there is none at all, not just none at the start */
+    KVT_CHAT_TRIM = 1 << 8,            /* contents lose white space at both ends */
+    KVT_CHAT_TRIM_TURN = 1 << 9,       /* the user's after the system message was put in front */
+    KVT_CHAT_TRIM_ASSISTANT = 1 << 10, /* the assistant's only */
+    KVT_CHAT_BOS_EACH_TURN = 1 << 11,  /* each turn of the user begins with BOS */
+    KVT_CHAT_FORGET_THOUGHT = 1 << 12, /* of the assistant's contents only what follows </think> is kept */
+    KVT_CHAT_SHOW_THOUGHT = 1 << 13    /* but all of a last message that comes after the user's */
 };
 
 struct kvt_chat_template {

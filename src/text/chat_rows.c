@@ -226,6 +226,7 @@ static const struct kvt_chat_template rows[] = {
         .reply = "### Response:\n",
         .default_open = "{%ifnotns.found%}{{'",
         .default_end = "'",
+        .rules = KVT_CHAT_DEFAULT_IF_NONE,
     },
     {
         .name = "deepseek-r1",

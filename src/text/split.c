@@ -2,6 +2,7 @@
  * Running a pre-tokenizer's expressions, by PCRE2. */
 #include "text/split.h"
 
+#include <stdatomic.h>
 #include <string.h>
 
 #define PCRE2_CODE_UNIT_WIDTH 8
@@ -16,16 +17,20 @@ struct kvt_split {
     pcre2_match_context *limits;
     pcre2_code *passes[KVT_SPLIT_PASSES];
     int n_passes;
+    atomic_bool starved; /* the allocator has said no */
 };
 
 /* ---- memory: PCRE2 frees without a size, so it is kept in front of each block ---------------------------------------------- */
 
 static void *take(PCRE2_SIZE bytes, void *ctx) {
-    const struct kvt_split *split = ctx;
+    struct kvt_split *split = ctx;
     size_t total;
     if (!kvt_add_ok(bytes, KVT_ALIGN, &total)) return NULL;
     char *block = kvt_take(&split->allocator, total, 1);
-    if (!block) return NULL;
+    if (!block) {
+        atomic_store(&split->starved, true);
+        return NULL;
+    }
     memcpy(block, &total, sizeof total);
     return block + KVT_ALIGN;
 }
@@ -49,15 +54,15 @@ static enum kvt_status compile(struct kvt_split *split, const char *expression, 
     pcre2_code *pass =
         pcre2_compile((PCRE2_SPTR)expression, PCRE2_ZERO_TERMINATED, PCRE2_UTF | PCRE2_UCP, &code, &at, context);
     pcre2_compile_context_free(context);
-    if (!pass && code == PCRE2_ERROR_NOMEMORY) return KVT_ERR_NOMEM;
-    if (!pass && code == PCRE2_ERROR_HEAP_FAILED) return KVT_ERR_NOMEM;
+    if (!pass && atomic_load(&split->starved)) return KVT_ERR_NOMEM;
     if (!pass)
         return kvt_fail(err, KVT_ERR_UNSUPPORTED,
                         "the PCRE2 library here does not take the pre-tokenizer's expression: error %d at byte %zu",
                         code, (size_t)at);
-    (void)pcre2_jit_compile(pass, PCRE2_JIT_COMPLETE); /* without it matching is slower, not different */
     split->passes[split->n_passes++] = pass;
-    return KVT_OK;
+    /* Where the system allows no code at run time, matching is slower, not different. */
+    const int jit = pcre2_jit_compile(pass, PCRE2_JIT_COMPLETE);
+    return jit == PCRE2_ERROR_NOMEMORY && atomic_load(&split->starved) ? KVT_ERR_NOMEM : KVT_OK;
 }
 
 enum kvt_status kvt_split_create(struct kvt_split **out, const struct kvt_pretokenizer *pretokenizer,

@@ -8,6 +8,7 @@
 
 #include <cmocka.h>
 
+#include <jansson.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -59,6 +60,90 @@ void kvt_assert_decodes(const struct kvt_text *text, const struct kvt_ids *ids, 
         fail_msg("%s: decoded to '%.200s' (%zu bytes), expected '%.200s' (%zu bytes)", what, kvt_buf_text(&buf),
                  buf.len, data, len);
     kvt_buf_finish(&buf);
+}
+
+/* ---- golden files ------------------------------------------------------------------------------------------------------ */
+
+static struct kvt_text_piece string_piece(const json_t *string) {
+    return (struct kvt_text_piece){json_string_value(string), json_string_length(string)};
+}
+
+static struct kvt_text_piece *pieces(const json_t *list) {
+    const size_t n = json_array_size(list);
+    struct kvt_text_piece *out = kvt_take(&kvt_allocator_libc, n + 1, sizeof *out);
+    assert_non_null(out);
+    for (size_t i = 0; i < n; i++) out[i] = string_piece(json_array_get(list, i));
+    return out;
+}
+
+struct kvt_golden kvt_load_golden(const char *file) {
+    char path[512];
+    json_error_t jerr;
+    snprintf(path, sizeof path, KVT_ROOT "/tests/golden/text/%s", file);
+    struct kvt_golden g = {.root = json_load_file(path, JSON_ALLOW_NUL, &jerr)};
+    if (!g.root) fail_msg("%s: %s", path, jerr.text);
+    const json_t *tokens = json_object_get(g.root, "tokens"), *merges = json_object_get(g.root, "merges");
+    const json_t *scores = json_object_get(g.root, "scores"), *types = json_object_get(g.root, "types");
+    const size_t n = json_array_size(tokens);
+    float *score = kvt_take(&kvt_allocator_libc, n + 1, sizeof *score);
+    int32_t *type = kvt_take(&kvt_allocator_libc, n + 1, sizeof *type);
+    assert_true(score && type);
+    for (size_t i = 0; i < n; i++) {
+        score[i] = (float)json_number_value(json_array_get(scores, i));
+        type[i] = types ? (int32_t)json_integer_value(json_array_get(types, i)) : KVT_TOKEN_NORMAL;
+    }
+    g.spec = (struct kvt_text_spec){.model = scores ? "llama" : "gpt2",
+                                    .n_tokens = (int)n,
+                                    .tokens = pieces(tokens),
+                                    .scores = score,
+                                    .types = type,
+                                    .n_merges = (int)json_array_size(merges),
+                                    .merges = pieces(merges),
+                                    .bos = -1,
+                                    .eos = -1,
+                                    .eot = -1,
+                                    .unk = -1,
+                                    .pad = -1,
+                                    .add_bos = -1,
+                                    .add_eos = -1,
+                                    .add_space_prefix = -1};
+    return g;
+}
+
+void kvt_golden_finish(struct kvt_golden *golden) {
+    const struct kvt_text_spec *s = &golden->spec;
+    const size_t n = (size_t)s->n_tokens + 1;
+    kvt_give(&kvt_allocator_libc, (void *)(uintptr_t)s->tokens, n, sizeof *s->tokens);
+    kvt_give(&kvt_allocator_libc, (void *)(uintptr_t)s->merges, (size_t)s->n_merges + 1, sizeof *s->merges);
+    kvt_give(&kvt_allocator_libc, (void *)(uintptr_t)s->scores, n, sizeof *s->scores);
+    kvt_give(&kvt_allocator_libc, (void *)(uintptr_t)s->types, n, sizeof *s->types);
+    json_decref(golden->root);
+}
+
+struct kvt_text *kvt_make_text(const struct kvt_text_spec *spec) {
+    struct kvt_text *text = NULL;
+    struct kvt_error err = {KVT_OK, ""};
+    if (kvt_text_create(&text, spec, NULL, &err) != KVT_OK) fail_msg("%s", err.text);
+    return text;
+}
+
+void kvt_assert_golden_ids(const struct kvt_text *text, const struct json_t *texts, const struct json_t *ids,
+                           const char *what) {
+    assert_true(json_array_size(texts) > 0);
+    assert_int_equal(json_array_size(texts), json_array_size(ids));
+    for (size_t i = 0; i < json_array_size(texts); i++) {
+        const struct kvt_text_piece t = string_piece(json_array_get(texts, i));
+        const json_t *list = json_array_get(ids, i);
+        struct kvt_ids expected, got = kvt_encode_all(text, t.data, t.len, false);
+        char name[200];
+        snprintf(name, sizeof name, "%s: text %zu, '%.80s'", what, i, t.data);
+        kvt_ids_init(&expected, NULL);
+        for (size_t k = 0; k < json_array_size(list); k++)
+            assert_int_equal(kvt_ids_add(&expected, (int32_t)json_integer_value(json_array_get(list, k))), KVT_OK);
+        kvt_assert_ids(&got, expected.data, expected.len, name);
+        kvt_ids_finish(&expected);
+        kvt_ids_finish(&got);
+    }
 }
 
 /* ---- SHA-256 ----------------------------------------------------------------------------------------------------------- */

@@ -175,26 +175,44 @@ static struct meaning meaning_of(const struct kvt_format *format) {
 static float limited(float x, float limit) { return fminf(fmaxf(x, -limit), limit); }
 
 /* The largest magnitude that a format stores: what is larger saturates. */
-static float range_of(const struct kvt_format *format) {
-    const float largest = meaning_of(format).largest;
-    return format->scale == KVT_SCALE_NONE ? largest : format->scale == KVT_SCALE_E4M3 ? 448 * largest : INFINITY;
+static float range_of(const struct kvt_format *format, const struct meaning *m) {
+    return format->scale == KVT_SCALE_NONE ? m->largest : format->scale == KVT_SCALE_E4M3 ? 448 * m->largest : INFINITY;
 }
 
 /* The largest error in a group with extremes lo and hi. With a zero, a step: affine's nudged scale can clip the far end. Without
  * one, the widest gap where the largest code meets the largest element; a whole row of table codes may miss a spike by all of it.
  * Then what scales and zeros lose. */
-static float bound(const struct kvt_format *format, float lo, float hi) {
-    const struct meaning m = meaning_of(format);
+static float bound(const struct kvt_format *format, const struct meaning *m, float lo, float hi) {
     const float most = fmaxf(fabsf(lo), fabsf(hi)), top = (float)((1 << format->bits) - 1);
     if (format->has_zero)
         return 1.01f * (hi - lo) / top + most * 0x1p-10f + (hi - lo) * 0x1p-11f + 1e-6f + top * 0x1p-24f;
     const float unit = format->scale == KVT_SCALE_NONE || format->scale == KVT_SCALE_E4M3 ? 0x1p-10f : 0x1p-25f;
-    if (format->group == 0 && format->meaning == KVT_MEANING_TABLE) return most + unit * m.largest;
-    return 1.01f * most * m.gap / m.largest + most * 0x1p-11f + unit * m.largest;
+    if (format->group == 0 && format->meaning == KVT_MEANING_TABLE) return most + unit * m->largest;
+    return 1.01f * most * m->gap / m->largest + most * 0x1p-11f + unit * m->largest;
 }
 
 static float plain_bound(const struct kvt_codec_info *info, float x) {
     return info->bits == 32 ? 0 : info->name[0] == 'b' ? fabsf(x) * 0x1p-8f : fabsf(x) * 0x1p-11f + 0x1p-25f;
+}
+
+/* One group of n elements that share a scale, `step` apart: x as stored, y as it came back. */
+static void check_group(const struct kvt_codec_info *info, const struct kvt_format *format, const struct meaning *m,
+                        const float *x, const float *y, int n, int step, float slack) {
+    const float range = info->plain ? INFINITY : range_of(format, m);
+    float lo = INFINITY, hi = -INFINITY;
+    for (int i = 0; i < n; i++) {
+        const float v = limited(x[i * step], range);
+        lo = v < lo ? v : lo;
+        hi = v > hi ? v : hi;
+    }
+    const float shared = info->plain ? 0 : bound(format, m, lo, hi);
+    for (int i = 0; i < n; i++) {
+        const float e = fabsf(limited(x[i * step], range) - y[i * step]);
+        const float most = fmaxf(info->plain ? plain_bound(info, x[i * step]) : shared, slack);
+        if (!(e <= most))
+            fail_msg("%s, element %d of a group of %d: %g became %g, bound %g", info->name, i, n, (double)x[i * step],
+                     (double)y[i * step], (double)most);
+    }
 }
 
 /* Rows as they are stored, x, and as they come back, y, both in the codec's basis. */
@@ -204,23 +222,16 @@ static void check_errors(const struct kvt_codec *codec, enum kvt_side side, int 
     kvt_codec_describe(codec, side, d, &tile);
     const bool per_token = side == KVT_SIDE_V || tile.kind == KVT_TILE_LANE || info.plain;
     const int group = info.plain ? 1 : tile.format.group ? tile.format.group : d;
-    const float range = info.plain ? INFINITY : range_of(&tile.format);
-    for (int r = 0; r < KVT_TILE_ROWS; r++)
-        for (int c = 0; c < d; c++) {
-            float lo = INFINITY, hi = -INFINITY;
-            const int from = (per_token ? c : r) / group * group;
-            for (int i = from; i < from + group && i < (per_token ? d : KVT_TILE_ROWS); i++) {
-                const float v = limited(per_token ? x[r * d + i] : x[i * d + c], range);
-                lo = fminf(lo, v);
-                hi = fmaxf(hi, v);
-            }
-            const float e = fabsf(limited(x[r * d + c], range) - y[r * d + c]);
-            float most = info.plain ? plain_bound(&info, x[r * d + c]) : bound(&tile.format, lo, hi);
-            if (tile.format.rotated) /* y is rotated forth and back */
-                for (int i = 0; i < d; i++) most = fmaxf(most, fabsf(y[r * d + i]) * 0x1p-20f);
-            if (!(e <= most))
-                fail_msg("%s, side %d, d %d, row %d, channel %d: %g became %g, bound %g", info.name, side, d, r, c,
-                         (double)x[r * d + c], (double)y[r * d + c], (double)most);
+    const struct meaning m = info.plain ? (struct meaning){0, 0} : meaning_of(&tile.format);
+    float slack = 0;
+    for (int i = 0; tile.format.rotated && i < KVT_TILE_ROWS * d; i++) /* y is rotated forth and back */
+        slack = fmaxf(slack, fabsf(y[i]) * 0x1p-20f);
+    const int n_lines = per_token ? KVT_TILE_ROWS : d, line_len = per_token ? d : KVT_TILE_ROWS;
+    for (int line = 0; line < n_lines; line++)
+        for (int from = 0; from < line_len; from += group) {
+            const int at = per_token ? line * d + from : from * d + line;
+            check_group(&info, &tile.format, &m, x + at, y + at, line_len - from < group ? line_len - from : group,
+                        per_token ? 1 : d, slack);
         }
 }
 

@@ -223,16 +223,17 @@ static void check_errors(const struct kvt_codec *codec, enum kvt_side side, int 
     const bool per_token = side == KVT_SIDE_V || tile.kind == KVT_TILE_LANE || info.plain;
     const int group = info.plain ? 1 : tile.format.group ? tile.format.group : d;
     const struct meaning m = info.plain ? (struct meaning){0, 0} : meaning_of(&tile.format);
-    float slack = 0;
-    for (int i = 0; tile.format.rotated && i < KVT_TILE_ROWS * d; i++) /* y is rotated forth and back */
-        slack = fmaxf(slack, fabsf(y[i]) * 0x1p-20f);
     const int n_lines = per_token ? KVT_TILE_ROWS : d, line_len = per_token ? d : KVT_TILE_ROWS;
-    for (int line = 0; line < n_lines; line++)
+    for (int line = 0; line < n_lines; line++) {
+        float slack = 0; /* a rotated row is rotated forth and back */
+        for (int i = 0; tile.format.rotated && i < line_len; i++)
+            slack = fmaxf(slack, fabsf(y[per_token ? line * d + i : i * d + line]) * 0x1p-20f);
         for (int from = 0; from < line_len; from += group) {
             const int at = per_token ? line * d + from : from * d + line;
             check_group(&info, &tile.format, &m, x + at, y + at, line_len - from < group ? line_len - from : group,
                         per_token ? 1 : d, slack);
         }
+    }
 }
 
 /* On Gaussian rows every codec of as many bits is about as good. */

@@ -64,19 +64,33 @@ void kvt_term_ignore_broken_pipes(void) { signal(SIGPIPE, SIG_IGN); }
 
 bool kvt_term_interrupted(void) { return interrupted != 0; }
 
-static bool report(void *ctx, const char *what, uint64_t done, uint64_t total) {
+/* "1:05 left", or nothing while it is too early to say. */
+static void write_time_left(char *text, size_t size, double elapsed, double share) {
+    const double left = share > 0 ? elapsed / share - elapsed : 0;
+    text[0] = 0;
+    if (elapsed >= 2 && left < 100 * 3600) snprintf(text, size, "%d:%02d left", (int)left / 60, (int)left % 60);
+}
+
+static void draw(struct kvt_term_progress *p, const char *what, double share, double now) {
     enum { WIDTH = 40 };
+    static const char full[WIDTH + 1] = "########################################";
+    const int n = (int)(share * WIDTH);
+    char left[32];
+    write_time_left(left, sizeof left, now - p->start, share);
+    fprintf(stderr, "\r%-8.20s [%.*s%*s] %3.0f %%  %-13s", what, n, full, WIDTH - n, "", 100 * share, left);
+    fflush(stderr);
+    p->last = now;
+    p->drawn = true;
+}
+
+static bool report(void *ctx, const char *what, uint64_t done, uint64_t total) {
     struct kvt_term_progress *p = ctx;
     const double now = kvt_clock_seconds();
-    if (p->draws && total > 0 && now - p->last >= 0.1) {
-        static const char full[WIDTH + 1] = "########################################";
-        const double share = KVT_MIN((double)done / (double)total, 1.0);
-        const int n = (int)(share * WIDTH);
-        fprintf(stderr, "\r%-8.20s [%.*s%*s] %3.0f %%", what, n, full, WIDTH - n, "", 100 * share);
-        fflush(stderr);
-        p->last = now;
-        p->drawn = true;
+    if (what != p->what) {
+        p->what = what;
+        p->start = now;
     }
+    if (p->draws && total > 0 && now - p->last >= 0.1) draw(p, what, KVT_MIN((double)done / (double)total, 1.0), now);
     return !kvt_term_interrupted();
 }
 

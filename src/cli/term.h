@@ -15,12 +15,13 @@ bool kvt_term_stderr_is_tty(void);
 /* "kvtile: sentence" on standard error, on one line whatever the sentence holds. */
 void kvt_term_error(const char *sentence);
 
-/* A progress bar on standard error that also ends the work when Ctrl-C was pressed: from init on it sets a flag, a second one
- * ends the process at once. Draws nothing where standard error is no terminal or `quiet`. */
+/* A progress bar on standard error, with the time left, that also ends the work when Ctrl-C was pressed: from init on it sets
+ * a flag, a second one ends the process at once. Draws nothing where standard error is no terminal or `quiet`. */
 struct kvt_term_progress {
     struct kvt_progress progress; /* to pass down */
     bool draws, drawn;
-    double last;
+    const char *what; /* the work at hand, by its address */
+    double start, last;
 };
 void kvt_term_progress_init(struct kvt_term_progress *p, bool quiet); /* p must stay where it is */
 void kvt_term_progress_erase(struct kvt_term_progress *p);

@@ -170,10 +170,12 @@ static void check(struct shape s, struct setup u, const int *chunks) {
     double *exact = calloc((size_t)s.v_size, sizeof *exact);
     struct made m = make(&d, &u);
     double noise = 0, power = 0;
-    for (int p = 0; p < s.n_rows; p++) {
+    const int prompt = s.n_rows > 1000 ? s.n_rows - 200 : 0; /* the rest token by token */
+    if (prompt) feed(&m, &d, &u, 0, prompt, one, lse);
+    for (int p = prompt; p < s.n_rows; p++) {
         feed(&m, &d, &u, p, 1, one, lse);
         if (p % 97 != 50 && p < s.n_rows - 2 && p > 1) continue;
-        for (int h = 0; h < s.q_heads; h += s.q_heads > 1 ? s.q_heads - 1 : 1) { /* the first and the last */
+        for (int h = 0; h<s.q_heads; h += s.q_heads> 1 ? s.q_heads - 1 : 1) { /* the first and the last */
             double exact_lse;
             oracle(&m, &d, &u, p, h, exact, &exact_lse);
             assert_true(fabs((double)lse[p * s.q_heads + h] - exact_lse) < 2e-5 * (1 + fabs(exact_lse)));
@@ -212,8 +214,8 @@ static void test_schemes(void **state) {
                                      "affine3",  "affine5",   "affine2",  "affine6g32",          "kivi4g32",
                                      "kivi2g64", "kivi8g128", "kivi3g32", "kivi5g32,affine4g64", "f16,kivi4"};
     for (size_t i = 0; i < sizeof kv / sizeof kv[0]; i++) {
-        check((struct shape){2, 4, 64, 64, 0, 300}, (struct setup){kv[i], 0, 0, 1, "auto", false, 0, 0, 0}, at_once);
-        check((struct shape){1, 3, 128, 64, 0, 420}, (struct setup){kv[i], 128, 100, 2, "auto", false, 0, 0, 0}, odd);
+        check((struct shape){2, 4, 64, 64, 0, 200}, (struct setup){kv[i], 0, 0, 1, "auto", false, 0, 0, 0}, at_once);
+        check((struct shape){1, 3, 128, 64, 0, 330}, (struct setup){kv[i], 128, 100, 2, "auto", false, 0, 0, 0}, odd);
     }
 }
 

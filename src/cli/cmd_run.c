@@ -86,7 +86,8 @@ struct run {
     struct kvt_model *model;
     struct kvt_session *session;
     struct kvt_sampler *sampler;
-    struct kvt_buf prompt, shown; /* shown: what goes to standard output next */
+    struct kvt_buf prompt, chat; /* as given; wrapped in the chat template */
+    struct kvt_buf piece, shown; /* the bytes of one token; what goes to standard output next */
     struct kvt_ids ids;
     float *logits;
     size_t n_logits;
@@ -110,7 +111,7 @@ static enum kvt_status read_prompt(struct run *r, struct kvt_error *err) {
         if (!s->file && isatty(STDIN_FILENO))
             return kvt_fail(err, KVT_ERR_ARG, "run needs a prompt: -p TEXT, -f FILE, or text on standard input");
         KVT_TRY(kvt_file_read(&r->prompt, s->file ? s->file : "-", err));
-        if (r->prompt.len > 0 && r->prompt.data[r->prompt.len - 1] == '\n') r->prompt.len--;
+        if (r->prompt.len > 0 && r->prompt.data[r->prompt.len - 1] == '\n') r->prompt.data[--r->prompt.len] = 0;
     }
     if (r->prompt.len == 0)
         return kvt_fail(err, KVT_ERR_ARG, "the prompt is empty; a text needs something to go on from");
@@ -148,21 +149,17 @@ static enum kvt_status make_chat(struct run *r, struct kvt_error *err) {
     int n = 0;
     if (r->settings->system) messages[n++] = (struct kvt_chat_message){"system", r->settings->system};
     messages[n++] = (struct kvt_chat_message){"user", kvt_buf_text(&r->prompt)};
-    KVT_TRY(kvt_chat_format(family, source, messages, n, true, &r->shown, err));
-    const struct kvt_buf formatted = r->shown;
-    r->shown = r->prompt;
-    r->prompt = formatted;
-    r->shown.len = 0;
-    return KVT_OK;
+    return kvt_chat_format(family, source, messages, n, true, &r->chat, err);
 }
 
 static enum kvt_status encode_prompt(struct run *r, struct kvt_error *err) {
     const struct kvt_text *text = kvt_model_text(r->model);
     const int bos = kvt_text_bos(text);
     const bool add_bos = kvt_text_add_bos(text) && bos >= 0;
+    const struct kvt_buf *prompt = r->settings->chat ? &r->chat : &r->prompt;
     if (r->settings->chat) KVT_TRY(make_chat(r, err));
     if (add_bos) KVT_TRY(no_memory(err, kvt_ids_add(&r->ids, bos)));
-    KVT_TRY(kvt_text_encode(text, kvt_buf_text(&r->prompt), r->prompt.len, true, &r->ids, err));
+    KVT_TRY(kvt_text_encode(text, kvt_buf_text(prompt), prompt->len, true, &r->ids, err));
     if (add_bos && r->ids.len > 1 && r->ids.data[1] == bos) { /* the template or the user wrote it out */
         r->ids.len--;
         memmove(r->ids.data, r->ids.data + 1, r->ids.len * sizeof *r->ids.data);
@@ -260,32 +257,40 @@ static enum kvt_status show_prompt(struct run *r, struct kvt_error *err) {
 }
 
 static enum kvt_status show_token(struct run *r, int id, struct kvt_error *err) {
-    r->prompt.len = 0; /* no longer needed: room for the token's bytes */
-    KVT_TRY(no_memory(err, kvt_text_decode(kvt_model_text(r->model), id, r->settings->show_special, &r->prompt)));
-    KVT_TRY(no_memory(err, kvt_utf8_feed(&r->utf8, kvt_buf_text(&r->prompt), r->prompt.len, &r->shown)));
+    r->piece.len = 0;
+    KVT_TRY(no_memory(err, kvt_text_decode(kvt_model_text(r->model), id, r->settings->show_special, &r->piece)));
+    KVT_TRY(no_memory(err, kvt_utf8_feed(&r->utf8, kvt_buf_text(&r->piece), r->piece.len, &r->shown)));
     return show(r, err);
+}
+
+static int32_t pick(struct run *r, double *start) {
+    const int32_t id = kvt_sampler_pick(r->sampler, r->logits);
+    if (r->summary.n_generated == 0)
+        *start = kvt_clock_seconds();
+    else
+        r->summary.generation_seconds = kvt_clock_seconds() - *start;
+    return id;
 }
 
 static enum kvt_status generate(struct run *r, struct kvt_error *err) {
     struct kvt_summary *s = &r->summary;
     double start = 0;
     s->ended_by = "-n";
-    while (r->settings->n < 0 || s->n_generated < r->settings->n) {
-        KVT_TRY(kvt_session_logits(r->session, 0, 1, r->logits, err));
-        const int32_t id = kvt_sampler_pick(r->sampler, r->logits);
-        if (s->n_generated == 0)
-            start = kvt_clock_seconds();
-        else
-            s->generation_seconds = kvt_clock_seconds() - start;
-        const bool is_end = kvt_text_is_end(kvt_model_text(r->model), id);
-        if (!is_end) s->n_generated++;
-        if (!is_end || r->settings->show_special) KVT_TRY(show_token(r, id, err));
-        if (is_end || kvt_session_n_rows(r->session) == kvt_session_n_ctx(r->session)) {
-            if (is_end || s->n_generated != r->settings->n) s->ended_by = is_end ? "an end token" : "a full context";
-            return KVT_OK;
-        }
+    while (s->n_generated != r->settings->n) {
         if (kvt_term_interrupted()) return KVT_ERR_CANCELLED;
-        if (s->n_generated == r->settings->n) return KVT_OK;
+        KVT_TRY(kvt_session_logits(r->session, 0, 1, r->logits, err));
+        const int32_t id = pick(r, &start);
+        if (kvt_text_is_end(kvt_model_text(r->model), id)) {
+            s->ended_by = "an end token";
+            return r->settings->show_special ? show_token(r, id, err) : KVT_OK;
+        }
+        s->n_generated++;
+        KVT_TRY(show_token(r, id, err));
+        if (s->n_generated == r->settings->n) break;
+        if (kvt_session_n_rows(r->session) == kvt_session_n_ctx(r->session)) {
+            s->ended_by = "a full context";
+            break;
+        }
         KVT_TRY(kvt_session_eval(r->session, &id, 1, 1, NULL, err));
     }
     return KVT_OK;
@@ -335,12 +340,16 @@ static void finish(struct run *r) {
     kvt_model_destroy(r->model);
     kvt_ids_finish(&r->ids);
     kvt_buf_finish(&r->shown);
+    kvt_buf_finish(&r->piece);
+    kvt_buf_finish(&r->chat);
     kvt_buf_finish(&r->prompt);
 }
 
 static enum kvt_status run(const void *settings, struct kvt_error *err) {
     struct run r = {.settings = settings, .ends_line = true};
     kvt_buf_init(&r.prompt, NULL, PROMPT_MAX);
+    kvt_buf_init(&r.chat, NULL, PROMPT_MAX + PROMPT_MAX);
+    kvt_buf_init(&r.piece, NULL, PROMPT_MAX);
     kvt_buf_init(&r.shown, NULL, PROMPT_MAX);
     kvt_ids_init(&r.ids, NULL);
     const enum kvt_status status = run_all(&r, err);

@@ -40,7 +40,7 @@ interrupt() {
     env --default-signal=INT "$@" &
     pid=$!
     tries=0
-    while [ ! -s "$file" ] && [ $tries -lt 300 ]; do sleep 0.1; tries=$((tries + 1)); done
+    while [ ! -s "$file" ] && [ $tries -lt 1200 ]; do sleep 0.1; tries=$((tries + 1)); done
     kill -INT $pid
     wait $pid
 }

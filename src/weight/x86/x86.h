@@ -17,16 +17,10 @@ static inline u8x32 u8x32_load(const unsigned char *p) { return _mm256_loadu_si2
 static inline u8x32 u8x32_and(u8x32 a, int mask) { return _mm256_and_si256(a, _mm256_set1_epi8((char)mask)); }
 static inline u8x32 u8x32_or(u8x32 a, u8x32 b) { return _mm256_or_si256(a, b); }
 static inline u8x32 u8x32_sub(u8x32 a, int b) { return _mm256_sub_epi8(a, _mm256_set1_epi8((char)b)); }
-static inline u8x32 u8x32_not(u8x32 a) { return _mm256_xor_si256(a, _mm256_set1_epi8(-1)); }
 /* Bits k .. k+count-1 of each byte, moved to bit `to`. */
 static inline u8x32 u8x32_bits(u8x32 a, int k, int count, int to) {
     const __m256i moved = k >= to ? _mm256_srli_epi16(a, k - to) : _mm256_slli_epi16(a, to - k);
     return u8x32_and(moved, ((1 << count) - 1) << to);
-}
-/* 16 bytes: the low nibbles are codes 0-15, the high ones 16-31. */
-static inline u8x32 u8x32_nibbles(const unsigned char *p) {
-    const __m256i v = _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)(const void *)p));
-    return u8x32_and(_mm256_blend_epi32(v, _mm256_srli_epi16(v, 4), 0xF0), 15);
 }
 /* Scales: one f16; eight bytes times a factor. */
 static inline float f16_from_bytes(const unsigned char p[2]) {

@@ -18,6 +18,7 @@ static const char notes[] =
 static const char *const examples[] = {
     "kvtile run models/plain.gguf -p \"The old house\" -n 64 --kv affine4g64",
     "kvtile inspect models/plain.gguf",
+    "kvtile fidelity models/biased.gguf --self 2048 --kv affine8 --kv affine4",
 };
 
 /* Adds text wrapped at COLUMNS with each line after `indent` blanks; the first line continues at column `at`. */

@@ -85,7 +85,8 @@ KVT_API const struct kvt_layer_plan *kvt_plan_layer(const struct kvt_plan *plan,
 /* The plan as a string that kvt_plan_options.kv takes ("kivi4g32,affine4g64"); lives as long as the plan. */
 KVT_API const char *kvt_plan_kv(const struct kvt_plan *plan);
 
-/* Where the body of a layer ends after n_rows rows; it begins at the sink's end, so this is the sink while nothing is encoded. */
+/* Where the body of a layer ends after n_rows rows; it begins at the sink's end, so this is the sink while nothing is encoded. 0 if
+ * there is no such layer. */
 KVT_API int64_t kvt_plan_body_end(const struct kvt_plan *plan, int layer, int64_t n_rows);
 
 enum kvt_region { KVT_REGION_SINK, KVT_REGION_BODY, KVT_REGION_TAIL, KVT_REGION_COUNT };
@@ -99,7 +100,7 @@ struct kvt_usage {
 };
 
 /* The usage of one sequence of n_rows rows between steps, exactly what a pool allocates for it if nothing is shared.
- * layer -1: all layers. */
+ * layer -1: all layers. All zero if there is no such layer. */
 KVT_API struct kvt_usage kvt_plan_usage(const struct kvt_plan *plan, int layer, int64_t n_rows);
 /* kvt_plan_usage(plan, -1, n_rows).total_bytes */
 KVT_API uint64_t kvt_plan_bytes(const struct kvt_plan *plan, int64_t n_rows);
@@ -138,13 +139,15 @@ KVT_API struct kvt_usage kvt_seq_usage(const struct kvt_seq *seq, int layer);
 
 /* Cuts the sequence to its first n_rows rows. Exact where the result's rows are all as they were when n_rows were first
  * reached; where rows of the body become tail again they are decoded back to 16 bits and *out_exact is false.
- * out_exact may be NULL. RANGE if n_rows is negative or more than there are, or if rows that it needs were dropped. */
+ * out_exact may be NULL. RANGE if n_rows is negative or more than there are, or if rows that it needs were dropped; STATE in a
+ * step; NOMEM or LIMIT leave everything as it was. */
 KVT_API KVT_MUST_CHECK enum kvt_status kvt_seq_trim(struct kvt_seq *seq, int64_t n_rows, bool *out_exact,
                                                     struct kvt_error *err);
 /* Gives all pages back. */
 KVT_API void kvt_seq_clear(struct kvt_seq *seq);
 
-/* A new sequence with the rows of another. The two share all pages; a page is copied when one of them writes to it. */
+/* A new sequence with the rows of another, empty if that is. The two share all pages; a page is copied when one of them writes to
+ * it. STATE in a step. */
 KVT_API KVT_MUST_CHECK enum kvt_status kvt_seq_fork(struct kvt_seq **out, const struct kvt_seq *seq,
                                                     struct kvt_error *err);
 /* Reorders the timelines of n distinct sequences of one pool, as beam search does: afterwards seqs[i] has the rows that
@@ -180,7 +183,7 @@ KVT_API KVT_MUST_CHECK enum kvt_status kvt_step_create(struct kvt_step **out, st
 KVT_API void kvt_step_destroy(struct kvt_step *step);
 
 /* Begins to append n_rows[i] >= 1 rows to seqs[i], distinct sequences of the step's pool. Takes all pages that the step
- * needs: NOMEM or LIMIT leave everything as it was. */
+ * needs, copies of shared ones too: NOMEM or LIMIT leave everything as it was. LIMIT also if rows pass a sequence's max_rows. */
 KVT_API KVT_MUST_CHECK enum kvt_status kvt_step_begin(struct kvt_step *step, struct kvt_seq *const *seqs,
                                                       const int *n_rows, int n_seqs, struct kvt_error *err);
 
@@ -195,7 +198,8 @@ KVT_API KVT_MUST_CHECK enum kvt_status kvt_step_append(struct kvt_step *step, in
  * layer has no rows yet. */
 KVT_API KVT_MUST_CHECK enum kvt_status kvt_step_end(struct kvt_step *step, struct kvt_error *err);
 
-/* Forgets the step: its sequences are as they were before begin. Harmless if no step is begun. */
+/* Forgets the step: its sequences are as they were before begin, but that pages which begin had to copy are no longer shared.
+ * Harmless if no step is begun. */
 KVT_API void kvt_step_abandon(struct kvt_step *step);
 
 #ifdef __cplusplus

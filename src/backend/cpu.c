@@ -22,6 +22,16 @@ static void copy(struct kvt_pool *pool, struct kvt_page *to, const struct kvt_pa
     memcpy(to->tiles, from->tiles, bytes - KVT_PAGE_HEADER);
 }
 
+static void read_tiles(struct kvt_pool *pool, void *tiles, const struct kvt_page *page, size_t bytes) {
+    (void)pool;
+    memcpy(tiles, page->tiles, bytes - KVT_PAGE_HEADER);
+}
+
+static void write_tiles(struct kvt_pool *pool, struct kvt_page *page, const void *tiles, size_t bytes) {
+    (void)pool;
+    memcpy(page->tiles, tiles, bytes - KVT_PAGE_HEADER);
+}
+
 static void encode(struct kvt_pool *pool, const struct kvt_codec *codec, const struct kvt_tile *tile, void *bytes,
                    int first, int n, const float *rows, ptrdiff_t stride) {
     kvt_encode_select(codec, pool->kernels.level)(codec, tile, bytes, first, n, rows, stride);
@@ -37,6 +47,6 @@ extern const struct kvt_backend kvt_backend_cpu;
 const struct kvt_backend kvt_backend_cpu = {
     .name = "cpu",
     .about = "the processor, pages in main memory",
-    .pages = {take, give, copy, encode, decode},
+    .pages = {take, give, copy, read_tiles, write_tiles, encode, decode},
     .attend = kvt_attention_run,
 };

@@ -6,6 +6,7 @@
 #define CACHE_CACHE_H
 
 #include "base/alloc.h"
+#include "base/check.h"
 #include "kernel/kernel.h"
 #include "kvtile/cache.h"
 
@@ -61,12 +62,18 @@ struct kvt_page_sets kvt_layer_pages(const struct kvt_layer *layer, int64_t n_ro
 /* The first row past the sink that the newest of n_rows rows sees, and so the first that is kept. */
 int64_t kvt_layer_first_row(const struct kvt_layer *layer, int64_t n_rows);
 
-/* What a backend does for a pool: memory of pages and rows in them. */
+/* Where encoding goes on in a sequence of n_rows rows: where it stopped, or at the first tile that is still there. */
+int64_t kvt_layer_encode_from(const struct kvt_layer *layer, int64_t n_rows);
+
+/* What a backend does for a pool: memory of pages and rows in them. `bytes` of a page is its size, the header counted. */
 struct kvt_page_ops {
-    /* A page of `bytes` (header counted), its tiles cleared, or NULL. */
+    /* A page, its tiles cleared, or NULL. */
     struct kvt_page *(*take)(struct kvt_pool *pool, size_t bytes);
     void (*give)(struct kvt_pool *pool, struct kvt_page *page, size_t bytes);
     void (*copy)(struct kvt_pool *pool, struct kvt_page *to, const struct kvt_page *from, size_t bytes);
+    /* All tiles of a page to and from the process's memory, as they are. */
+    void (*read)(struct kvt_pool *pool, void *tiles, const struct kvt_page *page, size_t bytes);
+    void (*write)(struct kvt_pool *pool, struct kvt_page *page, const void *tiles, size_t bytes);
     /* Rows to and from a tile; see kvt_tile_encode and kvt_tile_decode. */
     void (*encode)(struct kvt_pool *pool, const struct kvt_codec *codec, const struct kvt_tile *tile, void *bytes,
                    int first, int n, const float *rows, ptrdiff_t stride);
@@ -96,9 +103,6 @@ KVT_MUST_CHECK enum kvt_status kvt_page_take(struct kvt_pool *pool, size_t bytes
                                              struct kvt_error *err);
 /* One owner less; the last one gives it back. NULL is fine. */
 void kvt_page_leave(struct kvt_pool *pool, struct kvt_page *page, size_t bytes);
-/* Makes *page one that its owner alone has: a new one where it is NULL, a copy where it is shared. */
-KVT_MUST_CHECK enum kvt_status kvt_page_own(struct kvt_pool *pool, size_t bytes, struct kvt_page **page,
-                                            struct kvt_error *err);
 
 /* The pages of one region of a sequence's layer, by tile; all that are there lie in [first, end). */
 struct kvt_page_list {
@@ -106,8 +110,15 @@ struct kvt_page_list {
     int64_t first, end;
 };
 
+/* A shared page that a copy has replaced, until what the copy was made for is certain. */
+struct kvt_kept_page {
+    struct kvt_page *page; /* NULL: none */
+    int64_t tile;
+};
+
 struct kvt_seq_layer {
     struct kvt_page_list list[KVT_REGION_COUNT];
+    struct kvt_kept_page kept[KVT_REGION_COUNT];
     int64_t wide_from; /* rows [wide_from, n_rows) past the sink are in pages of the tail */
 };
 
@@ -117,11 +128,20 @@ struct kvt_seq {
     struct kvt_seq_layer *layers;
     struct kvt_page **table;
     struct kvt_step *step; /* that holds it, or NULL */
+    _Atomic bool busy;     /* a call is at work on it */
 };
 
-/* Makes the page under tile t of a region the sequence's own. */
+/* A sequence or step is in one call at a time: checked where our assertions are on. */
+static inline void kvt_enter(_Atomic bool *busy) { KVT_ASSERT(!atomic_exchange(busy, true)); }
+static inline void kvt_exit(_Atomic bool *busy) { atomic_store(busy, false); }
+
+/* Makes the page under tile t of a region the sequence's own: a new one where there is none, a copy where it is shared with
+ * more than n_friends others (who are known not to look at it until they have settled). The shared page is kept; one for each
+ * layer and region. Then either kvt_seq_settle, or kvt_seq_undo, which leaves all pages as they were before. */
 KVT_MUST_CHECK enum kvt_status kvt_seq_own_page(struct kvt_seq *seq, int layer, enum kvt_region region, int64_t t,
-                                                struct kvt_error *err);
+                                                int n_friends, struct kvt_error *err);
+void kvt_seq_settle(struct kvt_seq *seq);
+void kvt_seq_undo(struct kvt_seq *seq);
 /* Leaves the pages that n_rows rows do not need between steps. */
 void kvt_seq_fit(struct kvt_seq *seq, int64_t n_rows);
 
@@ -158,6 +178,7 @@ struct kvt_step {
     float *rows;                /* per thread, 128 rows of the longest kind */
     void *attention;            /* scratch that attention keeps with a step, and its bytes */
     size_t attention_bytes;
+    _Atomic bool busy;
 };
 
 /* Body rows of a layer after the step, and before it. */

@@ -144,12 +144,17 @@ int64_t kvt_layer_body_end(const struct kvt_layer *layer, int64_t n_rows) {
 }
 
 int64_t kvt_plan_body_end(const struct kvt_plan *plan, int layer, int64_t n_rows) {
-    return kvt_layer_body_end(&plan->layers[layer], n_rows);
+    return layer >= 0 && layer < plan->n_layers ? kvt_layer_body_end(&plan->layers[layer], n_rows) : 0;
 }
 
 int64_t kvt_layer_first_row(const struct kvt_layer *layer, int64_t n_rows) {
     const int64_t window = layer->plan.window, sink = layer->plan.sink;
     return window ? KVT_MAX(sink, n_rows - window) : sink;
+}
+
+int64_t kvt_layer_encode_from(const struct kvt_layer *layer, int64_t n_rows) {
+    const int64_t oldest = kvt_layer_first_row(layer, n_rows) / KVT_TILE_ROWS * KVT_TILE_ROWS;
+    return KVT_MAX(kvt_layer_body_end(layer, n_rows), oldest);
 }
 
 struct kvt_page_sets kvt_layer_pages(const struct kvt_layer *layer, int64_t n_rows) {
@@ -181,6 +186,7 @@ static void add_layer(struct kvt_usage *u, const struct kvt_layer *layer, int64_
 
 struct kvt_usage kvt_plan_usage(const struct kvt_plan *plan, int layer, int64_t n_rows) {
     struct kvt_usage u = {0};
+    if (layer >= plan->n_layers || n_rows < 0) return u;
     const int first = layer < 0 ? 0 : layer, end = layer < 0 ? plan->n_layers : layer + 1;
     for (int l = first; l < end; l++) add_layer(&u, &plan->layers[l], n_rows);
     for (int side = 0; side < KVT_SIDE_COUNT; side++)

@@ -60,12 +60,14 @@ uint64_t kvt_pool_bytes(const struct kvt_pool *pool) { return atomic_load(&pool-
 uint64_t kvt_pool_peak_bytes(const struct kvt_pool *pool) { return atomic_load(&pool->peak_bytes); }
 
 enum kvt_status kvt_page_take(struct kvt_pool *pool, size_t bytes, struct kvt_page **out, struct kvt_error *err) {
-    const uint64_t now = atomic_fetch_add(&pool->bytes, bytes) + bytes;
-    if (pool->byte_limit && now > pool->byte_limit) {
-        atomic_fetch_sub(&pool->bytes, bytes);
-        return kvt_fail(err, KVT_ERR_LIMIT, "the cache is full: a page of %zu bytes would pass its limit of %llu bytes",
-                        bytes, (unsigned long long)pool->byte_limit);
-    }
+    uint64_t before = atomic_load(&pool->bytes), now;
+    do {
+        now = before + bytes;
+        if (pool->byte_limit && now > pool->byte_limit)
+            return kvt_fail(err, KVT_ERR_LIMIT,
+                            "the cache is full: a page of %zu bytes would pass its limit of %llu bytes", bytes,
+                            (unsigned long long)pool->byte_limit);
+    } while (!atomic_compare_exchange_weak(&pool->bytes, &before, now));
     struct kvt_page *page = pool->ops->take(pool, bytes);
     if (!page) {
         atomic_fetch_sub(&pool->bytes, bytes);
@@ -84,14 +86,4 @@ void kvt_page_leave(struct kvt_pool *pool, struct kvt_page *page, size_t bytes) 
     if (!page || atomic_fetch_sub(&page->n_owners, 1) > 1) return;
     pool->ops->give(pool, page, bytes);
     atomic_fetch_sub(&pool->bytes, bytes);
-}
-
-enum kvt_status kvt_page_own(struct kvt_pool *pool, size_t bytes, struct kvt_page **page, struct kvt_error *err) {
-    struct kvt_page *old = *page, *fresh = NULL;
-    if (old && atomic_load(&old->n_owners) == 1) return KVT_OK;
-    KVT_TRY(kvt_page_take(pool, bytes, &fresh, err));
-    if (old) pool->ops->copy(pool, fresh, old, bytes);
-    kvt_page_leave(pool, old, bytes);
-    *page = fresh;
-    return KVT_OK;
 }

@@ -66,21 +66,53 @@ struct kvt_usage kvt_seq_usage(const struct kvt_seq *seq, int layer) {
 
 /* ---- pages ------------------------------------------------------------------------------------------------------------- */
 
-enum kvt_status kvt_seq_own_page(struct kvt_seq *seq, int layer, enum kvt_region region, int64_t t,
+enum kvt_status kvt_seq_own_page(struct kvt_seq *seq, int layer, enum kvt_region region, int64_t t, int n_friends,
                                  struct kvt_error *err) {
+    struct kvt_pool *pool = seq->pool;
     struct kvt_page_list *list = &seq->layers[layer].list[region];
-    const size_t bytes = seq->pool->plan->layers[layer].page[region].bytes;
-    KVT_TRY(kvt_page_own(seq->pool, bytes, &list->pages[t], err));
-    list->first = list->first < list->end ? KVT_MIN(list->first, t) : t;
-    list->end = KVT_MAX(list->end, t + 1);
+    struct kvt_kept_page *kept = &seq->layers[layer].kept[region];
+    const size_t bytes = pool->plan->layers[layer].page[region].bytes;
+    struct kvt_page *old = list->pages[t];
+    if (old && atomic_load(&old->n_owners) <= 1 + n_friends) return KVT_OK;
+    KVT_TRY(kvt_page_take(pool, bytes, &list->pages[t], err));
+    if (old) {
+        KVT_ASSERT(!kept->page);
+        pool->ops->copy(pool, list->pages[t], old, bytes);
+        *kept = (struct kvt_kept_page){old, t};
+    }
+    const bool is_first = list->first == list->end;
+    list->first = is_first ? t : KVT_MIN(list->first, t);
+    list->end = is_first ? t + 1 : KVT_MAX(list->end, t + 1);
     return KVT_OK;
+}
+
+static void drop_kept(struct kvt_seq *seq, bool put_back) {
+    const struct kvt_plan *plan = seq->pool->plan;
+    for (int l = 0; l < plan->n_layers; l++)
+        for (int region = 0; region < KVT_REGION_COUNT; region++) {
+            struct kvt_kept_page *kept = &seq->layers[l].kept[region];
+            if (!kept->page) continue;
+            struct kvt_page **slot = &seq->layers[l].list[region].pages[kept->tile], *left = kept->page;
+            if (put_back) {
+                left = *slot;
+                *slot = kept->page;
+            }
+            kvt_page_leave(seq->pool, left, plan->layers[l].page[region].bytes);
+            kept->page = NULL;
+        }
+}
+
+void kvt_seq_settle(struct kvt_seq *seq) { drop_kept(seq, false); }
+
+void kvt_seq_undo(struct kvt_seq *seq) {
+    drop_kept(seq, true);
+    kvt_seq_fit(seq, seq->n_rows);
 }
 
 /* Leaves the pages of a list that are outside [first, end). */
 static void fit_list(struct kvt_pool *pool, struct kvt_page_list *list, size_t bytes, int64_t first, int64_t end) {
     for (int64_t t = list->first; t < list->end; t++) {
-        if (t == first && first < end) t = KVT_MIN(end, list->end);
-        if (t >= list->end) break;
+        if (t >= first && t < end) continue;
         kvt_page_leave(pool, list->pages[t], bytes);
         list->pages[t] = NULL;
     }
@@ -105,11 +137,16 @@ void kvt_seq_fit(struct kvt_seq *seq, int64_t n_rows) {
 
 void kvt_seq_clear(struct kvt_seq *seq) {
     KVT_ASSERT(!seq->step);
+    kvt_enter(&seq->busy);
     seq->n_rows = 0;
     kvt_seq_fit(seq, 0);
+    kvt_exit(&seq->busy);
 }
 
 /* ---- forks ------------------------------------------------------------------------------------------------------------- */
+
+/* The mark of a sequence that is only looked at. */
+static _Atomic bool *busy_of(const struct kvt_seq *seq) { return &((struct kvt_seq *)(uintptr_t)seq)->busy; }
 
 /* Gives `to`, whose lists are empty, the pages and rows of `from`. */
 static void adopt(struct kvt_seq *to, const struct kvt_seq *from) {
@@ -130,10 +167,12 @@ static void adopt(struct kvt_seq *to, const struct kvt_seq *from) {
 }
 
 enum kvt_status kvt_seq_fork(struct kvt_seq **out, const struct kvt_seq *seq, struct kvt_error *err) {
-    KVT_ASSERT(!seq->step);
+    if (seq->step) return kvt_fail(err, KVT_ERR_STATE, "cannot fork a sequence that is in a step");
     struct kvt_seq *fork;
     KVT_TRY(kvt_seq_create(&fork, seq->pool, seq->max_rows, err));
+    kvt_enter(busy_of(seq));
     adopt(fork, seq);
+    kvt_exit(busy_of(seq));
     *out = fork;
     return KVT_OK;
 }
@@ -204,6 +243,7 @@ enum kvt_status kvt_seq_read(const struct kvt_seq *seq, int layer, enum kvt_side
     const struct kvt_plan *plan = seq->pool->plan;
     if (layer < 0 || layer >= plan->n_layers || head < 0 || head >= plan->layers[layer].plan.shape.n_kv_heads)
         return kvt_fail(err, KVT_ERR_ARG, "there is no layer %d with a KV head %d", layer, head);
+    if (side != KVT_SIDE_K && side != KVT_SIDE_V) return kvt_fail(err, KVT_ERR_ARG, "there is no side %d", (int)side);
     if (first < 0 || n < 0 || first > seq->n_rows || n > seq->n_rows - first)
         return kvt_fail(err, KVT_ERR_RANGE, "rows %lld to %lld are not in a sequence of %lld", (long long)first,
                         (long long)(first + n), (long long)seq->n_rows);
@@ -211,6 +251,7 @@ enum kvt_status kvt_seq_read(const struct kvt_seq *seq, int layer, enum kvt_side
     if (oldest > sink && first < oldest && first + n > sink)
         return kvt_fail(err, KVT_ERR_RANGE, "rows before %lld have been dropped from layer %d", (long long)oldest,
                         layer);
+    kvt_enter(busy_of(seq));
     while (n > 0) {
         const int len = kvt_seq_run(seq, layer, first, n);
         kvt_seq_read_run(seq, layer, side, head, first, len, rows, stride);
@@ -218,5 +259,6 @@ enum kvt_status kvt_seq_read(const struct kvt_seq *seq, int layer, enum kvt_side
         n -= len;
         rows += len * stride;
     }
+    kvt_exit(busy_of(seq));
     return KVT_OK;
 }

@@ -54,28 +54,57 @@ void kvt_step_destroy(struct kvt_step *step) {
 
 /* ---- begin ------------------------------------------------------------------------------------------------------------- */
 
-/* Where encoding goes on in a sequence of n_rows rows: where it stopped, or at the first tile that is still there. */
-static int64_t encode_from(const struct kvt_layer *layer, int64_t n_rows) {
-    const int64_t oldest = kvt_layer_first_row(layer, n_rows) / KVT_TILE_ROWS * KVT_TILE_ROWS;
-    return KVT_MAX(kvt_layer_body_end(layer, n_rows), oldest);
+/* Sequence i of those that begin a step, in one layer. */
+struct claim {
+    struct kvt_seq *const *seqs;
+    int i, layer;
+};
+
+/* How many of the sequences before this one had the page and have replaced it: the last sharer in a step needs no copy. */
+static int n_replaced(const struct claim *c, enum kvt_region region, const struct kvt_page *page) {
+    int n = 0;
+    for (int j = 0; j < c->i && page; j++) n += c->seqs[j]->layers[c->layer].kept[region].page == page;
+    return n;
 }
 
-static enum kvt_status own_range(struct kvt_seq *seq, int l, enum kvt_region region, int64_t first, int64_t end,
+static enum kvt_status own_range(const struct claim *c, enum kvt_region region, int64_t first, int64_t end,
                                  struct kvt_error *err) {
-    for (int64_t t = first / KVT_TILE_ROWS; t * KVT_TILE_ROWS < end; t++)
-        KVT_TRY(kvt_seq_own_page(seq, l, region, t, err));
+    struct kvt_seq *seq = c->seqs[c->i];
+    for (int64_t t = first / KVT_TILE_ROWS; t * KVT_TILE_ROWS < end; t++) {
+        const int n_friends = n_replaced(c, region, seq->layers[c->layer].list[region].pages[t]);
+        KVT_TRY(kvt_seq_own_page(seq, c->layer, region, t, n_friends, err));
+    }
     return KVT_OK;
 }
 
 /* All pages that one sequence writes to in one layer: for its new rows in 16 bits, for all groups that become complete.
  * Groups that leave the window within the step are encoded too: its first queries may see them. */
-static enum kvt_status own_pages(struct kvt_seq *seq, int l, int64_t before, int64_t after, struct kvt_error *err) {
-    const struct kvt_layer *layer = &seq->pool->plan->layers[l];
+static enum kvt_status own_pages(const struct claim *c, int n_rows, struct kvt_error *err) {
+    const struct kvt_seq *seq = c->seqs[c->i];
+    const struct kvt_layer *layer = &seq->pool->plan->layers[c->layer];
+    const int64_t before = seq->n_rows, after = before + n_rows;
     const int64_t sink = layer->plan.sink, tail = KVT_MAX(before, sink);
-    if (before < sink) KVT_TRY(own_range(seq, l, KVT_REGION_SINK, before, KVT_MIN(after, sink), err));
-    if (!layer->direct && tail < after) KVT_TRY(own_range(seq, l, KVT_REGION_TAIL, tail, after, err));
-    const int64_t body = encode_from(layer, before), body_end = kvt_layer_body_end(layer, after);
-    return body < body_end ? own_range(seq, l, KVT_REGION_BODY, body, body_end, err) : KVT_OK;
+    if (before < sink) KVT_TRY(own_range(c, KVT_REGION_SINK, before, KVT_MIN(after, sink), err));
+    if (!layer->direct && tail < after) KVT_TRY(own_range(c, KVT_REGION_TAIL, tail, after, err));
+    const int64_t body = kvt_layer_encode_from(layer, before), body_end = kvt_layer_body_end(layer, after);
+    return body < body_end ? own_range(c, KVT_REGION_BODY, body, body_end, err) : KVT_OK;
+}
+
+/* All pages of a step, or none. */
+static enum kvt_status own_all(struct kvt_seq *const *seqs, const int *n_rows, int n_seqs, struct kvt_error *err) {
+    enum kvt_status status = KVT_OK;
+    for (int i = 0; i < n_seqs; i++) kvt_enter(&seqs[i]->busy);
+    for (int i = 0; i < n_seqs && status == KVT_OK; i++)
+        for (int l = 0; l < seqs[i]->pool->plan->n_layers && status == KVT_OK; l++)
+            status = own_pages(&(struct claim){seqs, i, l}, n_rows[i], err);
+    for (int i = 0; i < n_seqs; i++) {
+        if (status == KVT_OK)
+            kvt_seq_settle(seqs[i]);
+        else
+            kvt_seq_undo(seqs[i]);
+        kvt_exit(&seqs[i]->busy);
+    }
+    return status;
 }
 
 static enum kvt_status check_begin(const struct kvt_step *step, struct kvt_seq *const *seqs, const int *n_rows,
@@ -102,17 +131,10 @@ static enum kvt_status check_begin(const struct kvt_step *step, struct kvt_seq *
     return KVT_OK;
 }
 
-enum kvt_status kvt_step_begin(struct kvt_step *step, struct kvt_seq *const *seqs, const int *n_rows, int n_seqs,
-                               struct kvt_error *err) {
+static enum kvt_status begin(struct kvt_step *step, struct kvt_seq *const *seqs, const int *n_rows, int n_seqs,
+                             struct kvt_error *err) {
     KVT_TRY(check_begin(step, seqs, n_rows, n_seqs, err));
-    enum kvt_status status = KVT_OK;
-    for (int i = 0; i < n_seqs && status == KVT_OK; i++)
-        for (int l = 0; l < step->pool->plan->n_layers && status == KVT_OK; l++)
-            status = own_pages(seqs[i], l, seqs[i]->n_rows, seqs[i]->n_rows + n_rows[i], err);
-    if (status != KVT_OK) {
-        for (int i = 0; i < n_seqs; i++) kvt_seq_fit(seqs[i], seqs[i]->n_rows);
-        return status;
-    }
+    KVT_TRY(own_all(seqs, n_rows, n_seqs, err));
     step->n_rows = 0;
     for (int i = 0; i < n_seqs; i++) {
         step->entries[i] = (struct kvt_step_entry){seqs[i], seqs[i]->n_rows, n_rows[i], step->n_rows};
@@ -122,6 +144,14 @@ enum kvt_status kvt_step_begin(struct kvt_step *step, struct kvt_seq *const *seq
     step->n_seqs = n_seqs;
     memset(step->appended, 0, (size_t)step->pool->plan->n_layers * sizeof *step->appended);
     return KVT_OK;
+}
+
+enum kvt_status kvt_step_begin(struct kvt_step *step, struct kvt_seq *const *seqs, const int *n_rows, int n_seqs,
+                               struct kvt_error *err) {
+    kvt_enter(&step->busy);
+    const enum kvt_status status = begin(step, seqs, n_rows, n_seqs, err);
+    kvt_exit(&step->busy);
+    return status;
 }
 
 /* ---- append ------------------------------------------------------------------------------------------------------------ */
@@ -207,7 +237,7 @@ static void encode_body(const struct append *a, const struct kvt_step_entry *ent
     const struct kvt_page_shape *wide = &layer->page[KVT_REGION_TAIL], *body = &layer->page[KVT_REGION_BODY];
     const int d = kvt_tile_row_size(&wide->tile[side]);
     const int64_t end = kvt_entry_body_end(layer, entry);
-    for (int64_t at = encode_from(layer, entry->n_before); at < end;) {
+    for (int64_t at = kvt_layer_encode_from(layer, entry->n_before); at < end;) {
         const int64_t t = at / KVT_TILE_ROWS;
         const int first = (int)(at % KVT_TILE_ROWS), n = (int)KVT_MIN(KVT_TILE_ROWS - first, end - at);
         pool->ops->decode(pool, &wide->tile[side], rows, d,
@@ -234,9 +264,8 @@ static void append_job(void *arg, int i, int thread) {
     for (int side = 0; side < KVT_SIDE_COUNT; side++) encode_body(a, entry, (enum kvt_side)side, head, rows);
 }
 
-enum kvt_status kvt_step_append(struct kvt_step *step, int layer, const struct kvt_rows *k, const struct kvt_rows *v,
-                                const struct kvt_rows *q, int n_q_heads, struct kvt_error *err) {
-    (void)q, (void)n_q_heads; /* no codec uses them yet */
+static enum kvt_status append(struct kvt_step *step, int layer, const struct kvt_rows *k, const struct kvt_rows *v,
+                              struct kvt_error *err) {
     if (!step->n_seqs) return kvt_fail(err, KVT_ERR_STATE, "no step is begun");
     if (layer < 0 || layer >= step->pool->plan->n_layers)
         return kvt_fail(err, KVT_ERR_ARG, "there is no layer %d in a cache of %d", layer, step->pool->plan->n_layers);
@@ -259,27 +288,38 @@ enum kvt_status kvt_step_append(struct kvt_step *step, int layer, const struct k
     return KVT_OK;
 }
 
+enum kvt_status kvt_step_append(struct kvt_step *step, int layer, const struct kvt_rows *k, const struct kvt_rows *v,
+                                const struct kvt_rows *q, int n_q_heads, struct kvt_error *err) {
+    (void)q, (void)n_q_heads; /* no codec uses them yet */
+    kvt_enter(&step->busy);
+    const enum kvt_status status = append(step, layer, k, v, err);
+    kvt_exit(&step->busy);
+    return status;
+}
+
 /* ---- end --------------------------------------------------------------------------------------------------------------- */
 
-static void release(struct kvt_step *step) {
-    for (int i = 0; i < step->n_seqs; i++) step->entries[i].seq->step = NULL;
+/* Sequences get the length that they now have; pages that it does not need go. */
+static void release(struct kvt_step *step, bool keep_rows) {
+    kvt_enter(&step->busy);
+    for (int i = 0; i < step->n_seqs; i++) {
+        const struct kvt_step_entry *entry = &step->entries[i];
+        kvt_enter(&entry->seq->busy);
+        entry->seq->n_rows = entry->n_before + (keep_rows ? entry->n_rows : 0);
+        kvt_seq_fit(entry->seq, entry->seq->n_rows);
+        entry->seq->step = NULL;
+        kvt_exit(&entry->seq->busy);
+    }
     step->n_seqs = 0;
+    kvt_exit(&step->busy);
 }
 
 enum kvt_status kvt_step_end(struct kvt_step *step, struct kvt_error *err) {
     if (!step->n_seqs) return kvt_fail(err, KVT_ERR_STATE, "no step is begun");
     for (int l = 0; l < step->pool->plan->n_layers; l++)
         if (!step->appended[l]) return kvt_fail(err, KVT_ERR_STATE, "layer %d has no rows of this step yet", l);
-    for (int i = 0; i < step->n_seqs; i++) {
-        struct kvt_step_entry *entry = &step->entries[i];
-        entry->seq->n_rows = entry->n_before + entry->n_rows;
-        kvt_seq_fit(entry->seq, entry->seq->n_rows);
-    }
-    release(step);
+    release(step, true);
     return KVT_OK;
 }
 
-void kvt_step_abandon(struct kvt_step *step) {
-    for (int i = 0; i < step->n_seqs; i++) kvt_seq_fit(step->entries[i].seq, step->entries[i].n_before);
-    release(step);
-}
+void kvt_step_abandon(struct kvt_step *step) { release(step, false); }

@@ -8,7 +8,7 @@
 /* Rows [*first, *end) of a layer that a trim to n_rows must bring back from the body. */
 static bool rows_to_widen(const struct kvt_seq *seq, int l, int64_t n_rows, int64_t *first, int64_t *end) {
     const struct kvt_layer *layer = &seq->pool->plan->layers[l];
-    *first = KVT_MAX(kvt_layer_body_end(layer, n_rows), kvt_layer_first_row(layer, n_rows));
+    *first = kvt_layer_encode_from(layer, n_rows); /* from here on encoding will need 16-bit rows again */
     *end = KVT_MIN(n_rows, KVT_MIN(seq->layers[l].wide_from, kvt_layer_body_end(layer, seq->n_rows)));
     return *first < *end;
 }
@@ -35,13 +35,14 @@ static void widen(struct kvt_seq *seq, int l, int64_t first, int64_t end, float 
 }
 
 static enum kvt_status check(const struct kvt_seq *seq, int64_t n_rows, struct kvt_error *err) {
+    if (seq->step) return kvt_fail(err, KVT_ERR_STATE, "cannot trim a sequence that is in a step");
     if (n_rows < 0 || n_rows > seq->n_rows)
         return kvt_fail(err, KVT_ERR_RANGE, "cannot trim to %lld rows: the sequence has %lld", (long long)n_rows,
                         (long long)seq->n_rows);
-    for (int l = 0; l < seq->pool->plan->n_layers && n_rows > 0; l++) {
+    for (int l = 0; l < seq->pool->plan->n_layers; l++) {
         const struct kvt_layer *layer = &seq->pool->plan->layers[l];
         const int64_t had = kvt_layer_first_row(layer, seq->n_rows) / KVT_TILE_ROWS * KVT_TILE_ROWS;
-        if (kvt_layer_first_row(layer, n_rows) < had && had > layer->plan.sink)
+        if (n_rows > layer->plan.sink && kvt_layer_first_row(layer, n_rows) < had)
             return kvt_fail(err, KVT_ERR_RANGE, "cannot trim to %lld rows: layer %d has dropped the rows before %lld",
                             (long long)n_rows, l, (long long)had);
     }
@@ -55,13 +56,12 @@ static enum kvt_status own_pages(struct kvt_seq *seq, int64_t n_rows, bool *exac
         if (rows_to_widen(seq, l, n_rows, &first, &end)) {
             *exact = false;
             for (int64_t t = first / KVT_TILE_ROWS; t * KVT_TILE_ROWS < end; t++)
-                KVT_TRY(kvt_seq_own_page(seq, l, KVT_REGION_TAIL, t, err));
+                KVT_TRY(kvt_seq_own_page(seq, l, KVT_REGION_TAIL, t, 0, err));
         }
     return KVT_OK;
 }
 
-enum kvt_status kvt_seq_trim(struct kvt_seq *seq, int64_t n_rows, bool *out_exact, struct kvt_error *err) {
-    KVT_ASSERT(!seq->step);
+static enum kvt_status trim(struct kvt_seq *seq, int64_t n_rows, bool *out_exact, struct kvt_error *err) {
     KVT_TRY(check(seq, n_rows, err));
     struct kvt_pool *pool = seq->pool;
     const size_t n_floats = (size_t)KVT_TILE_ROWS * (size_t)pool->plan->max_row;
@@ -77,9 +77,19 @@ enum kvt_status kvt_seq_trim(struct kvt_seq *seq, int64_t n_rows, bool *out_exac
             seq->layers[l].wide_from = first;
         }
         seq->n_rows = n_rows;
+        kvt_seq_settle(seq);
+        kvt_seq_fit(seq, n_rows);
         if (out_exact) *out_exact = exact;
+    } else {
+        kvt_seq_undo(seq);
     }
-    kvt_seq_fit(seq, seq->n_rows);
     kvt_give(&pool->allocator, rows, n_floats, sizeof *rows);
+    return status;
+}
+
+enum kvt_status kvt_seq_trim(struct kvt_seq *seq, int64_t n_rows, bool *out_exact, struct kvt_error *err) {
+    kvt_enter(&seq->busy);
+    const enum kvt_status status = trim(seq, n_rows, out_exact, err);
+    kvt_exit(&seq->busy);
     return status;
 }

@@ -17,6 +17,7 @@
     X(q_1)                                                                                                             \
     X(iq4_nl)                                                                                                          \
     X(fp8)                                                                                                             \
-    X(mxfp)
+    X(mxfp)                                                                                                            \
+    X(turbo)
 
 #endif

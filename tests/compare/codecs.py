@@ -13,6 +13,7 @@ import argparse
 import ctypes
 import glob
 import importlib.util
+import math
 import os
 import sys
 
@@ -160,6 +161,44 @@ def fp8(x, name, per_row):
     return stored, np.zeros(len(x), np.uint16), codes
 
 
+# ---- no library stores this: the same steps, written anew in numpy ---------------------------------------------------------
+
+def gaussian_levels(bits):
+    """Lloyd and Max's levels of the unit Gaussian, to the nearest f32 of nine decimals."""
+    n = 1 << bits
+    phi = lambda x: math.exp(-x * x / 2) / math.sqrt(2 * math.pi)
+    below = lambda x: math.erfc(-x / math.sqrt(2)) / 2
+    levels, change = [4 * (i + .5) / n - 2 for i in range(n)], 1
+    while change > 1e-14:
+        edges = [-40.0] + [(a + b) / 2 for a, b in zip(levels, levels[1:])] + [40.0]
+        means = [(phi(a) - phi(b)) / (below(b) - below(a)) for a, b in zip(edges, edges[1:])]
+        levels, change = means, max(abs(a - b) for a, b in zip(means, levels))
+    return np.array([round(v, 9) for v in levels], F)
+
+
+def lane_sum(x):
+    """Rows summed as turbo.c does."""
+    n, d = x.shape
+    lanes = np.zeros((n, 32), F)
+    for c in range(0, d, 32):
+        lanes = lanes + x[:, c:c + 32]
+    while lanes.shape[1] > 1:
+        half = lanes.shape[1] // 2
+        lanes = lanes[:, :half] + lanes[:, half:]
+    return lanes[:, 0]
+
+
+def turbo(bits, x):
+    levels, x = gaussian_levels(bits), rotate_f16(x)
+    square = lane_sum(x * x)
+    rms = np.sqrt(square / F(x.shape[1]))
+    middles = (levels[:-1] + levels[1:]) / F(2)
+    codes = (x[:, :, None] > middles * rms[:, None, None]).sum(axis=2)
+    near = levels[codes]
+    scale = np.sqrt(square / lane_sum(near * near)).astype(np.float16).view(np.uint16)
+    return scale, np.zeros(len(x), np.uint16), codes.astype(np.int64)
+
+
 # ---- hashes ------------------------------------------------------------------------------------------------------------
 
 def hashes(results, d):
@@ -193,6 +232,8 @@ def makers(lib):
         out[f"fp8{kind}-row"] = [lambda x, k=kind: fp8(x, k, True)]
     for mode in ("mxfp8", "mxfp4", "nvfp4"):
         out[mode] = [lambda x, m=mode: by_mlx(m, x)]
+    for bits in (2, 3, 4):
+        out[f"turbo{bits}"] = [lambda x, b=bits: turbo(b, x)]
     return out
 
 

@@ -101,7 +101,8 @@ static void test_bits(void **state) {
         int milli;
     } want[] = {{"q8_0", 8500},        {"q5_1", 6000},     {"q5_0", 5500},   {"q4_1", 5000},       {"q4_0", 4500},
                 {"q8_0-rot", 8500},    {"q4_1-rot", 5000}, {"iq4_nl", 4500}, {"iq4_nl-rot", 4500}, {"fp8e4m3", 8000},
-                {"fp8e5m2-row", 8250}, {"mxfp8", 8250},    {"mxfp4", 4250},  {"nvfp4", 4500}};
+                {"fp8e5m2-row", 8250}, {"mxfp8", 8250},    {"mxfp4", 4250},  {"nvfp4", 4500},      {"turbo2", 2125},
+                {"turbo3", 3125},      {"turbo4", 4125}};
     for (size_t i = 0; i < KVT_ARRAY_LEN(want); i++)
         for (int side = 0; side < KVT_SIDE_COUNT; side++) {
             const struct kvt_codec *codec;

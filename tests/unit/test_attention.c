@@ -210,9 +210,27 @@ static const int at_once[] = {0}, odd[] = {1, 2, 125, 3, 64, 0}, small[] = {31, 
 
 static void test_schemes(void **state) {
     (void)state;
-    static const char *const kv[] = {"f32",      "f16",       "bf16",     "affine8g64",          "affine4g64",
-                                     "affine3",  "affine5",   "affine2",  "affine6g32",          "kivi4g32",
-                                     "kivi2g64", "kivi8g128", "kivi3g32", "kivi5g32,affine4g64", "f16,kivi4"};
+    static const char *const kv[] = {"f32",
+                                     "f16",
+                                     "bf16",
+                                     "affine8g64",
+                                     "affine4g64",
+                                     "affine3",
+                                     "affine5",
+                                     "affine2",
+                                     "affine6g32",
+                                     "kivi4g32",
+                                     "kivi2g64",
+                                     "kivi8g128",
+                                     "kivi3g32",
+                                     "kivi5g32,affine4g64",
+                                     "f16,kivi4",
+                                     "q8_0,turbo3",
+                                     "turbo4,q5_1-rot",
+                                     "mxfp8,nvfp4",
+                                     "nvfp4,iq4_nl",
+                                     "fp8e5m2-row,fp8e4m3",
+                                     "mxfp4,f16"};
     for (size_t i = 0; i < sizeof kv / sizeof kv[0]; i++) {
         check((struct shape){2, 4, 64, 64, 0, 200}, (struct setup){kv[i], 0, 0, 1, "auto", false, 0, 0, 0}, at_once);
         check((struct shape){1, 3, 128, 64, 0, 330}, (struct setup){kv[i], 128, 100, 2, "auto", false, 0, 0, 0}, odd);

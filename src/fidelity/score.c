@@ -6,22 +6,20 @@
 #include "base/check.h"
 #include "fidelity/fidelity.h"
 
-/* Index of the first of the largest logits; -1 if one is NaN. */
+/* Index of the first of the largest logits. */
 static int first_max(const float *logits, int n) {
     int best = 0;
-    for (int i = 0; i < n; i++) {
-        if (isnan(logits[i])) return -1;
+    for (int i = 1; i < n; i++)
         if (logits[i] > logits[best]) best = i;
-    }
     return best;
 }
 
 /* With a and b the logits less their maxima, A = sum exp a and B = sum exp b:
- *     KL = sum (exp a / A) ((a - log A) - (b - log B)) = (sum exp a (a - b)) / A - log A + log B. */
+ *     KL = sum (exp a / A) ((a - log A) - (b - log B)) = (sum exp a (a - b)) / A - log A + log B.
+ * A NaN among the logits makes both sums NaN or one of them, and so the KL. */
 struct kvt_score kvt_score_position(const float *ref, const float *test, int n, int32_t next) {
     KVT_ASSERT(n > 0 && next >= 0 && next < n);
     const int top_ref = first_max(ref, n), top = first_max(test, n);
-    if (top_ref < 0 || top < 0) return (struct kvt_score){NAN, NAN, NAN, false};
     const double max_ref = ref[top_ref], max_test = test[top];
     double sum_ref = 0, sum_test = 0, cross = 0;
     for (int i = 0; i < n; i++) {

@@ -108,7 +108,7 @@ static void threads_change_nothing(void **state) {
     const char *const kv[] = {"affine4g64"};
     const struct kvt_parallel two = kvt_parallel_default(2);
     struct kvt_fidelity_options o = {
-        .kv = kv, .n_kv = 1, .ids = ids.data, .n_ids = ids.len, .chunk = 48, .n_chunks = 2, .first_id = -1};
+        .kv = kv, .n_kv = 1, .ids = ids.data, .n_ids = ids.len, .chunk = 64, .n_chunks = 1, .first_id = -1};
     struct kvt_fidelity_result a, b;
     assert_int_equal(kvt_fidelity_run(&a, model, &o, NULL), KVT_OK);
     o.parallel = &two;

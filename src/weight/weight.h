@@ -38,14 +38,27 @@ KVT_MUST_CHECK enum kvt_status kvt_weight_bind(struct kvt_weight *out, const str
 /* Row `row` as floats. */
 void kvt_weight_row(const struct kvt_weight *w, int64_t row, float *dst, enum kvt_level level);
 
-/* dst[t * ld_dst + o] = sum over i of x[t * ld_x + i] * w[o][i], for n tokens. Few tokens: fused row kernels, which read the
- * packed blocks; many: panels of dequantized rows through OpenBLAS, or a plain kernel where it is absent. `scratch` must
- * have kvt_weight_scratch_bytes free; nothing else is allocated. dst and x do not overlap. */
+/* dst[t * ld_dst + o] = sum over i of x[t * ld_x + i] * w[o][i], for n >= 1 tokens, in a fixed order (weight/type.h): the same
+ * bits at every level and for tokens one by one or together. At level ref many tokens may go through OpenBLAS, where the
+ * bits may differ. `scratch` must have kvt_weight_scratch_bytes free; nothing else is allocated. dst and x do not overlap. */
 void kvt_weight_product(float *dst, ptrdiff_t ld_dst, const struct kvt_weight *w, const float *x, ptrdiff_t ld_x, int n,
                         enum kvt_level level, const struct kvt_parallel *parallel, struct kvt_arena *scratch);
+
+/* The same for up to KVT_WEIGHT_OUTPUTS matrices of one n_in and the same tokens, with the same bits: threads start once and
+ * tokens are laid out once. */
+enum { KVT_WEIGHT_OUTPUTS = 4 };
+struct kvt_weight_output {
+    float *dst;
+    ptrdiff_t ld;
+    const struct kvt_weight *w;
+};
+void kvt_weight_products(const struct kvt_weight_output *outputs, int n_outputs, const float *x, ptrdiff_t ld_x, int n,
+                         enum kvt_level level, const struct kvt_parallel *parallel, struct kvt_arena *scratch);
+
+/* What any product of up to n_max tokens and rows of up to n_in_max elements works in. */
 size_t kvt_weight_scratch_bytes(int64_t n_in_max, int n_max, const struct kvt_parallel *parallel);
 
-/* "OpenBLAS 0.3.21 ..." or "none". */
+/* What level ref multiplies many tokens with: "OpenBLAS 0.3.21 ..." or "none". */
 const char *kvt_weight_blas_name(void);
 
 #endif

@@ -196,8 +196,41 @@ static void threads(void **state) {
         }
 }
 
+/* Matrices of different types and sizes together give what each gives alone. */
+static void several(void **state) {
+    (void)state;
+    static const uint32_t types[] = {8, 14, 0};
+    static const int n_outs[] = {300, 70, 1};
+    for (int n = 1; n <= 30; n += 29)
+        for (int level = 0; level < KVT_LEVEL_COUNT; level++) {
+            if (!kvt_level_runs((enum kvt_level)level)) continue;
+            struct scene s[3];
+            struct kvt_weight_output outputs[3];
+            for (int i = 0; i < 3; i++) {
+                const struct kvt_weight_type *type = kvt_weight_type_find(types[i]);
+                assert_non_null(type);
+                scene_init(&s[i], type, 512, n_outs[i], n, 0);
+                outputs[i] = (struct kvt_weight_output){s[i].dst, s[i].ld_dst, &s[i].w};
+            }
+            const struct kvt_parallel parallel = kvt_parallel_default(2);
+            const size_t bytes = kvt_weight_scratch_bytes(512, n, &parallel);
+            struct kvt_arena scratch = {0};
+            assert_true(bytes == 0 || kvt_arena_init(&scratch, NULL, bytes));
+            kvt_weight_products(outputs, 3, s[0].x, s[0].ld_x, n, (enum kvt_level)level, &parallel, &scratch);
+            kvt_arena_finish(&scratch);
+            for (int i = 0; i < 3; i++) {
+                if (level == KVT_LEVEL_REF && n >= 16)
+                    check_near(&s[i]);
+                else
+                    check_bits(&s[i], kvt_level_name((enum kvt_level)level));
+                scene_finish(&s[i]);
+            }
+        }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(few_tokens), cmocka_unit_test(short_rows),
-                                       cmocka_unit_test(many_tokens), cmocka_unit_test(threads)};
+                                       cmocka_unit_test(many_tokens), cmocka_unit_test(threads),
+                                       cmocka_unit_test(several)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -34,23 +34,25 @@ const struct kvt_opt kvt_kv_options[KVT_KV_N_OPTIONS] = {
     {KVT_OPT_INT, .name = "kv-group-size", .value = "G", .at = AT(group), .min = 1, .max = 512,
      .help = "elements that share a scale, with --kv-bits", .needs = "kv-bits"},
     {KVT_OPT_TEXT, .name = "kv-quant-scheme", .value = "NAME", .at = AT(scheme),
-     .help = "auto or uniform (affine), kvarn; as gmlx says it, with --kv-bits", .needs = "kv-bits"},
+     .help = "auto or uniform for affine codes, kvarn (of 6 bits if --kv-bits is absent), as gmlx says it"},
 };
 /* clang-format on */
 
 static enum kvt_status from_bits(char kv[KVT_KV_TEXT_MAX], const struct kvt_kv_settings *s, struct kvt_error *err) {
     const char *scheme = s->scheme ? s->scheme : "auto";
-    if (strcmp(scheme, "kvarn") == 0)
-        snprintf(kv, KVT_KV_TEXT_MAX, "kvarn%lld", (long long)s->bits);
-    else if (strcmp(scheme, "auto") == 0 || strcmp(scheme, "uniform") == 0)
-        snprintf(kv, KVT_KV_TEXT_MAX, "affine%lldg%lld", (long long)s->bits, (long long)s->group);
-    else
+    const bool is_kvarn = strcmp(scheme, "kvarn") == 0;
+    if (!is_kvarn && strcmp(scheme, "auto") != 0 && strcmp(scheme, "uniform") != 0)
         return kvt_fail(err, KVT_ERR_ARG, "--kv-quant-scheme takes auto, uniform or kvarn, not '%s'", scheme);
+    if (!is_kvarn && s->bits == 0) return kvt_fail(err, KVT_ERR_ARG, "--kv-quant-scheme %s needs --kv-bits", scheme);
+    if (is_kvarn)
+        snprintf(kv, KVT_KV_TEXT_MAX, "kvarn%lld", (long long)(s->bits ? s->bits : 6));
+    else
+        snprintf(kv, KVT_KV_TEXT_MAX, "affine%lldg%lld", (long long)s->bits, (long long)s->group);
     return KVT_OK;
 }
 
 enum kvt_status kvt_kv_resolve(char kv[KVT_KV_TEXT_MAX], const struct kvt_kv_settings *s, struct kvt_error *err) {
-    if (s->bits != 0) return from_bits(kv, s, err);
+    if (s->bits != 0 || s->scheme) return from_bits(kv, s, err);
     const char *k = s->kv ? s->kv : "f16", *comma = "", *v = "";
     if (s->type_k || s->type_v) {
         k = s->type_k ? s->type_k : "f16";

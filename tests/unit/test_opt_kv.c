@@ -37,11 +37,14 @@ static void names_become_plans(void **state) {
     gives((struct kvt_kv_settings){.bits = 6, .scheme = "auto"}, "affine6g64");
     gives((struct kvt_kv_settings){.bits = 6, .scheme = "uniform"}, "affine6g64");
     gives((struct kvt_kv_settings){.bits = 6, .scheme = "kvarn"}, "kvarn6");
+    gives((struct kvt_kv_settings){.bits = 4, .scheme = "kvarn"}, "kvarn4");
+    gives((struct kvt_kv_settings){.scheme = "kvarn"}, "kvarn6");
 }
 
 static void what_cannot_be_is_said(void **state) {
     (void)state;
     refuses((struct kvt_kv_settings){.bits = 4, .scheme = "magic"}, KVT_ERR_ARG, "magic");
+    refuses((struct kvt_kv_settings){.scheme = "uniform"}, KVT_ERR_ARG, "needs --kv-bits");
     char name[KVT_KV_TEXT_MAX + 1];
     memset(name, 'a', KVT_KV_TEXT_MAX);
     name[KVT_KV_TEXT_MAX] = 0;

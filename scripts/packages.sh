@@ -49,6 +49,7 @@ need() {
         else
             echo "$0: some packages are missing, and only root can install them. As root, run" >&2
             echo "    apt-get install --no-install-recommends$missing" >&2
+            echo "and then $0 again." >&2
             exit 1
         fi
         echo "installing$missing"

@@ -63,7 +63,7 @@ static size_t distance(const char *a, const char *b) {
 }
 
 static enum kvt_status unknown_name(const char *name, struct kvt_error *err) {
-    char known[300] = "";
+    char known[400] = "";
     size_t used = 0, best = SIZE_MAX;
     const char *nearest = "";
     for (size_t e = 0; e < KVT_ARRAY_LEN(encoders); e++) {

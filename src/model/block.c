@@ -6,10 +6,8 @@
 
 static float *row_of(float *matrix, int row, int64_t len) { return matrix + row * len; }
 
-/* dst = w x for rows [first, n). */
-static void product(struct kvt_pass *p, float *dst, const struct kvt_weight *w, float *x, int first) {
-    kvt_weight_product(row_of(dst, first, w->n_out), w->n_out, w, row_of(x, first, w->n_in), w->n_in, p->n - first,
-                       p->level, p->parallel, &p->scratch);
+static void product(struct kvt_pass *p, float *dst, const struct kvt_weight *w, const float *x, int first) {
+    kvt_pass_products(p, &(struct kvt_output){dst, w}, 1, x, first);
 }
 
 static void norm_row(struct kvt_pass *p, const struct kvt_layer *layer, int row) {
@@ -55,9 +53,8 @@ enum kvt_status kvt_block_attend(struct kvt_pass *p, const struct kvt_layer *lay
     const struct kvt_config *c = &p->model->config;
     const int n_q = layer->config.n_q_heads, n_kv = layer->config.n_kv_heads;
     kvt_pass_rows(p, layer, 0, norm_row);
-    product(p, p->q, &layer->q, p->h, 0);
-    product(p, p->k, &layer->k, p->h, 0);
-    product(p, p->v, &layer->v, p->h, 0);
+    const struct kvt_output qkv[] = {{p->q, &layer->q}, {p->k, &layer->k}, {p->v, &layer->v}};
+    kvt_pass_products(p, qkv, 3, p->h, 0);
     kvt_pass_rows(p, layer, 0, qkv_row);
 
     const struct kvt_rows q = rows_of(p->q, n_q, c->k_size), k = rows_of(p->k, n_kv, c->k_size),
@@ -91,8 +88,8 @@ static void swiglu_row(struct kvt_pass *p, const struct kvt_layer *layer, int ro
 
 void kvt_block_feed_gated(struct kvt_pass *p, const struct kvt_layer *layer) {
     kvt_pass_rows(p, layer, p->first, ff_norm_row);
-    product(p, p->gate, &layer->gate, p->h, p->first);
-    product(p, p->up, &layer->up, p->h, p->first);
+    const struct kvt_output gate_up[] = {{p->gate, &layer->gate}, {p->up, &layer->up}};
+    kvt_pass_products(p, gate_up, 2, p->h, p->first);
     kvt_pass_rows(p, layer, p->first, swiglu_row);
     product(p, p->h, &layer->down, p->gate, p->first);
     kvt_pass_rows(p, layer, p->first, add_row);

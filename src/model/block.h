@@ -44,6 +44,14 @@ KVT_MUST_CHECK enum kvt_status kvt_pass_run(struct kvt_pass *pass, struct kvt_se
 typedef void (*kvt_row_fn)(struct kvt_pass *pass, const struct kvt_layer *layer, int row);
 void kvt_pass_rows(struct kvt_pass *pass, const struct kvt_layer *layer, int first, kvt_row_fn fn);
 
+/* Matrices of one input: for rows [first, pass->n) of x, which is as wide as the matrices, each gives a row of its dst. At
+ * most three. */
+struct kvt_output {
+    float *dst;
+    const struct kvt_weight *w;
+};
+void kvt_pass_products(struct kvt_pass *pass, const struct kvt_output *outputs, int n, const float *x, int first);
+
 /* Attention with optional biases and norms of Q and K heads: x += out(attention(norm(x))). */
 enum kvt_status kvt_block_attend(struct kvt_pass *pass, const struct kvt_layer *layer, struct kvt_error *err);
 /* Gated feed-forward: x += down(silu(gate(norm(x))) * up(norm(x))). */

@@ -25,16 +25,17 @@ struct kvt_bpe {
 
 /* SentencePiece ("llama"). */
 struct kvt_spm {
-    int32_t bytes[256]; /* the token of each byte, or -1 */
-    bool add_space;     /* before text that starts, or follows a special token */
-    bool cut_at_space;  /* no token goes on from another character to a space: words can be merged one by one */
+    int32_t bytes[256];  /* the token of each byte, or -1 */
+    int32_t ascii[128];  /* the token that text of this one character is, or -1 */
+    uint64_t goes_on[4]; /* the set of bytes that some token has before a space; after others words merge one by one */
+    bool add_space;      /* before text that starts, or follows a special token */
 };
 
 /* Special tokens of one length. */
 struct kvt_special {
     uint32_t len;
-    bool user;         /* some are user-defined: matched always */
-    uint64_t first[4]; /* the set of their first bytes */
+    bool user;                             /* some are user-defined: matched always */
+    uint64_t first[4], second[4], last[4]; /* the sets of their bytes there: most of a text is none of these */
 };
 
 enum kvt_text_kind { KVT_TEXT_BPE, KVT_TEXT_SPM };

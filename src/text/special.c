@@ -47,6 +47,8 @@ void kvt_special_init(struct kvt_text *text) {
         struct kvt_special *special = entry(text, (uint32_t)piece.len);
         special->user |= text->vocab.types[id] == KVT_TOKEN_USER;
         set_bit(special->first, (unsigned char)piece.data[0]);
+        set_bit(special->second, (unsigned char)piece.data[KVT_MIN(piece.len - 1, (size_t)1)]);
+        set_bit(special->last, (unsigned char)piece.data[piece.len - 1]);
     }
 }
 
@@ -71,6 +73,12 @@ static bool eats_space(const struct kvt_text *text, int id) {
     return text->eat_space && id != keeps[0] && id != keeps[1] && id != keeps[2];
 }
 
+static bool may_be(const struct kvt_special *special, const char *data) {
+    const size_t last = special->len - 1;
+    return has_bit(special->first, (unsigned char)data[0]) && has_bit(special->last, (unsigned char)data[last]) &&
+           has_bit(special->second, (unsigned char)data[KVT_MIN(last, (size_t)1)]);
+}
+
 /* Tokens of one length, left to right, where nothing longer was found. What was found is at least this long, so it covers an
  * end of whatever it overlaps. */
 static bool find_one_length(const struct kvt_text *text, const struct kvt_special *special, const char *data,
@@ -78,7 +86,7 @@ static bool find_one_length(const struct kvt_text *text, const struct kvt_specia
     const size_t n = special->len;
     bool found = false;
     for (size_t i = 0; i + n <= len; i++) {
-        if (!has_bit(special->first, (unsigned char)data[i]) || marks[i] != 0 || marks[i + n - 1] != 0) continue;
+        if (!may_be(special, data + i) || marks[i] != 0 || marks[i + n - 1] != 0) continue;
         const int id = kvt_vocab_find(&text->vocab, data + i, n);
         if (id < 0 || !is_special(text->vocab.types[id])) continue;
         if (!parse_special && kvt_vocab_is_hidden(&text->vocab, id)) continue;

@@ -22,12 +22,16 @@ static bool merges(const struct kvt_vocab *vocab, int id) {
     return !kvt_vocab_is_hidden(vocab, id) && vocab->types[id] != KVT_TOKEN_BYTE;
 }
 
-static bool goes_on_to_space(struct kvt_text_piece piece) {
+static int find_mergeable(const struct kvt_vocab *vocab, const char *data, size_t len) {
+    const int id = kvt_vocab_find(vocab, data, len);
+    return id >= 0 && merges(vocab, id) ? id : -1;
+}
+
+static void note_bytes_before_space(struct kvt_spm *spm, struct kvt_text_piece piece) {
     for (size_t i = 1; i + sizeof space <= piece.len; i++) {
-        if (!is_space(piece.data + i, piece.len - i)) continue;
-        if (i < sizeof space || !is_space(piece.data + i - sizeof space, sizeof space)) return true;
+        const unsigned char before = (unsigned char)piece.data[i - 1];
+        if (is_space(piece.data + i, piece.len - i)) spm->goes_on[before / 64] |= (uint64_t)1 << before % 64;
     }
-    return false;
 }
 
 enum kvt_status kvt_spm_init(struct kvt_text *text, const struct kvt_text_spec *spec, struct kvt_error *err) {
@@ -43,9 +47,12 @@ enum kvt_status kvt_spm_init(struct kvt_text *text, const struct kvt_text_spec *
         if (spm->bytes[b] < 0 && text->unk < 0)
             return kvt_fail(err, KVT_ERR_FORMAT, "the vocabulary has neither a token %s nor an unknown token", name);
     }
-    spm->cut_at_space = true;
-    for (int id = 0; id < vocab->n && spm->cut_at_space; id++)
-        spm->cut_at_space = !merges(vocab, id) || !goes_on_to_space(kvt_vocab_piece(vocab, id));
+    for (int c = 0; c < 128; c++) {
+        const char text_of[1] = {(char)c};
+        spm->ascii[c] = find_mergeable(vocab, text_of, 1);
+    }
+    for (int id = 0; id < vocab->n; id++)
+        if (merges(vocab, id)) note_bytes_before_space(spm, kvt_vocab_piece(vocab, id));
     spm->add_space = spec->add_space_prefix != 0;
     if (spec->add_bos < 0) text->add_bos = true;
     return KVT_OK;
@@ -62,8 +69,8 @@ static bool find_pair(const void *ctx, const struct kvt_symbol *left, const stru
                       struct kvt_pair *pair) {
     const struct words *w = ctx;
     (void)right;
-    const int id = kvt_vocab_find(w->vocab, w->text + left->start, pair->len);
-    if (id < 0 || !merges(w->vocab, id)) return false;
+    const int id = find_mergeable(w->vocab, w->text + left->start, pair->len);
+    if (id < 0) return false;
     pair->key = -(double)w->vocab->scores[id];
     pair->id = id;
     return true;
@@ -83,8 +90,9 @@ static enum kvt_status encode_word(struct kvt_encoding *e, const char *word, siz
     if (kvt_merger_begin(m, len) != KVT_OK) return kvt_encoding_no_memory(e);
     for (size_t i = 0; i < len;) {
         const size_t n = (size_t)KVT_MAX(kvt_utf8_char_len(word + i, len - i), 1);
-        const int id = kvt_vocab_find(w.vocab, word + i, n);
-        kvt_merger_add(m, id >= 0 && merges(w.vocab, id) ? id : -1, (uint32_t)i, (uint32_t)n);
+        const unsigned char c = (unsigned char)word[i];
+        const int id = c < 128 ? e->text->spm.ascii[c] : find_mergeable(w.vocab, word + i, n);
+        kvt_merger_add(m, id, (uint32_t)i, (uint32_t)n);
         i += n;
     }
     kvt_merger_run(m, find_pair, &w);
@@ -95,12 +103,13 @@ static enum kvt_status encode_word(struct kvt_encoding *e, const char *word, siz
     return KVT_OK;
 }
 
-/* Bytes of the first word: to the first space that follows something else. */
-static size_t word_len(const char *text, size_t len) {
-    size_t i = 0;
-    while (is_space(text + i, len - i)) i += sizeof space;
-    while (i < len && !is_space(text + i, len - i)) i++;
-    return i;
+/* Bytes of the first word: to the first space that no token reaches from before. */
+static size_t word_len(const struct kvt_spm *spm, const char *text, size_t len) {
+    for (size_t i = 1; i < len; i++) {
+        const unsigned char before = (unsigned char)text[i - 1];
+        if (is_space(text + i, len - i) && !(spm->goes_on[before / 64] >> before % 64 & 1)) return i;
+    }
+    return len;
 }
 
 enum kvt_status kvt_spm_encode(struct kvt_encoding *e, const char *data, size_t len) {
@@ -117,8 +126,7 @@ enum kvt_status kvt_spm_encode(struct kvt_encoding *e, const char *data, size_t 
     }
     if (status != KVT_OK) return kvt_encoding_no_memory(e);
     for (size_t i = 0; i < escaped->len;) {
-        const size_t rest = escaped->len - i;
-        const size_t n = e->text->spm.cut_at_space ? word_len(escaped->data + i, rest) : rest;
+        const size_t n = word_len(&e->text->spm, escaped->data + i, escaped->len - i);
         KVT_TRY(encode_word(e, escaped->data + i, n));
         i += n;
     }

@@ -78,12 +78,11 @@ int kvt_utf8_put(char *dst, uint32_t code) {
 /* ---- streams ------------------------------------------------------------------------------------------------------------ */
 
 enum kvt_status kvt_utf8_feed(struct kvt_utf8_stream *stream, const char *data, size_t len, struct kvt_buf *out) {
-    /* The last three bytes of what is held and what comes, in a row. */
+    /* What is held and the last three bytes of what comes: enough to tell what is unfinished. */
     char tail[6];
     size_t n_tail = (size_t)stream->n_held;
     memcpy(tail, stream->held, n_tail);
     const size_t n_new = KVT_MIN(len, (size_t)3);
-    if (n_new == 3) n_tail = 0;
     if (n_new) memcpy(tail + n_tail, data + len - n_new, n_new);
     n_tail += n_new;
     const size_t n_hold = kvt_utf8_unfinished_len(tail, n_tail);

@@ -58,9 +58,7 @@ static struct kvt_vocab_slot *probe(const struct kvt_vocab *vocab, const char *d
     for (size_t i = h & (vocab->n_slots - 1);; i = (i + 1) & (vocab->n_slots - 1)) {
         struct kvt_vocab_slot *slot = &vocab->slots[i];
         if (slot->id < 0) return slot;
-        if (slot->tag != *tag) continue;
-        const struct kvt_text_piece piece = kvt_vocab_piece(vocab, slot->id);
-        if (piece.len == len && memcmp(piece.data, data, len) == 0) return slot;
+        if (slot->tag == *tag && slot->len == len && memcmp(vocab->bytes + slot->start, data, len) == 0) return slot;
     }
 }
 
@@ -74,7 +72,7 @@ static enum kvt_status index_pieces(struct kvt_vocab *vocab, struct kvt_error *e
         if (slot->id >= 0)
             return kvt_fail(err, KVT_ERR_FORMAT, "tokens %d and %d of the vocabulary are both '%.*s'", slot->id, id,
                             (int)KVT_MIN(piece.len, (size_t)100), piece.data);
-        *slot = (struct kvt_vocab_slot){tag, id};
+        *slot = (struct kvt_vocab_slot){tag, id, vocab->start[id], (uint32_t)piece.len};
     }
     return KVT_OK;
 }

@@ -9,8 +9,9 @@
 enum { KVT_TEXT_MAX = 0x1FFFFFFF }; /* bytes of a vocabulary, and of a text: three times as many fit an int */
 
 struct kvt_vocab_slot {
-    uint32_t tag; /* of the text's hash */
-    int32_t id;   /* -1: free */
+    uint32_t tag;        /* of the text's hash */
+    int32_t id;          /* -1: free */
+    uint32_t start, len; /* as in the vocabulary: one miss of the processor's cache less */
 };
 
 struct kvt_vocab {

@@ -255,7 +255,7 @@ static void long_words_take_their_share_of_time(void **state) {
         for (size_t u = 0; u < KVT_ARRAY_LEN(units); u++) {
             const size_t n = strlen(units[u]);
             for (size_t i = 0; i < len; i++) data[i] = units[u][i % n];
-            data[len - 1] = '.';
+            data[len - 1] = data[len / 8 - 1] = '7'; /* no pass but the last takes a digit */
             const double small = seconds_for(text, data, len / 8), large = seconds_for(text, data, len);
             if (large > 0.3 && large > small * 24)
                 fail_msg("%s: %zu bytes of '%s' take %.3f s, an eighth %.3f s", pres[p], len, units[u], large, small);

@@ -24,7 +24,7 @@ enum { N_MAX = 300 };
 
 struct hand {
     char bytes[256][3];
-    struct kvt_text_piece tokens[N_MAX], merges[2];
+    struct kvt_text_piece tokens[N_MAX], merges[3];
     int32_t types[N_MAX];
     struct kvt_text_spec spec;
 };
@@ -103,6 +103,33 @@ static void kinds_decide_when_they_match(void **state) {
     kvt_text_destroy(text);
 }
 
+/* Of merges of the same pair the first counts. */
+static void the_first_merge_counts(void **state) {
+    (void)state;
+    struct hand h;
+    hand_init(&h);
+    const int bc = hand_add(&h, "bc", KVT_TOKEN_NORMAL);
+    h.merges[1] = (struct kvt_text_piece){"b c", 3};
+    h.merges[2] = h.merges[0];
+    h.spec.n_merges = 3;
+    struct kvt_text *text = kvt_make_text(&h.spec);
+    CHECK(text, "abc", false, 256, 'c');
+    CHECK(text, "bc", false, bc);
+    kvt_text_destroy(text);
+}
+
+/* Some vocabularies have added tokens that are written as bytes are, but mean their own text. */
+static void user_tokens_are_no_bytes(void **state) {
+    (void)state;
+    struct hand h;
+    hand_init(&h);
+    h.types[0xF5] = KVT_TOKEN_USER; /* U+00F5, by which the byte 0xF5 is written */
+    struct kvt_text *text = kvt_make_text(&h.spec);
+    CHECK(text, "a\xC3\xB5", false, 'a', 0xF5);
+    CHECK(text, "a\xF5", false, 'a', 0xEF, 0xBF, 0xBD);
+    kvt_text_destroy(text);
+}
+
 /* As llama.cpp does: the longest token wherever it is, before shorter ones, even if those come first. */
 static void the_longest_is_found_first(void **state) {
     (void)state;
@@ -132,12 +159,14 @@ static void control_tokens_may_eat_space(void **state) {
     hand_init(&h);
     const int end = hand_add(&h, "<|end|>", KVT_TOKEN_CONTROL),
               text_end = hand_add(&h, "<|endoftext|>", KVT_TOKEN_CONTROL);
+    const int own_space = hand_add(&h, "\t<long token>", KVT_TOKEN_USER);
     h.spec.control_eats_space = true;
     struct kvt_text *text = kvt_make_text(&h.spec);
     CHECK(text, "<|end|> \n\t a", true, end, 'a');
     CHECK(text, " <|end|> ", true, ' ', end);
     CHECK(text, "<|end|>\n<|end|>\n", true, end, end);
     CHECK(text, "<|endoftext|>\na", true, text_end, '\n', 'a');
+    CHECK(text, "<|end|> \t<long token>", true, end, own_space);
     kvt_text_destroy(text);
     h.spec.control_eats_space = false;
     text = kvt_make_text(&h.spec);
@@ -416,6 +445,8 @@ static void broken_files_are_refused(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(kinds_decide_when_they_match),
+        cmocka_unit_test(user_tokens_are_no_bytes),
+        cmocka_unit_test(the_first_merge_counts),
         cmocka_unit_test(the_longest_is_found_first),
         cmocka_unit_test(control_tokens_may_eat_space),
         cmocka_unit_test(tokens_are_shown),

@@ -146,6 +146,22 @@ static void ties_go_to_smaller_ids(void **state) {
     kvt_sampler_destroy(sampler);
 }
 
+/* Tokens a little above and a little below a tenth of the first's probability, which lie in one bucket. */
+static void min_p_cuts_exactly(void **state) {
+    (void)state;
+    float logits[SMALL];
+    for (int i = 0; i < SMALL; i++) logits[i] = -2.302585f + (i % 2 ? 0.001f : -0.001f);
+    logits[0] = 0;
+    for (int top_k = 0; top_k <= SMALL; top_k += SMALL) {
+        int seen[SMALL] = {0};
+        struct kvt_sampler *sampler =
+            make((struct kvt_sample_options){.temp = 1, .top_p = 1, .top_k = top_k, .min_p = 0.1f}, SMALL);
+        for (int i = 0; i < 2000; i++) seen[kvt_sampler_pick(sampler, logits)]++;
+        for (int i = 1; i < SMALL; i++) assert_int_equal(seen[i] > 0, i % 2);
+        kvt_sampler_destroy(sampler);
+    }
+}
+
 static void never_draws_masked_tokens(void **state) {
     (void)state;
     float logits[SMALL];
@@ -217,10 +233,15 @@ static void survives_lack_of_memory(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(follows_the_definition),         cmocka_unit_test(cuts_large_vocabularies),
-        cmocka_unit_test(greedy_takes_the_first_largest), cmocka_unit_test(ties_go_to_smaller_ids),
-        cmocka_unit_test(never_draws_masked_tokens),      cmocka_unit_test(seeds_decide),
-        cmocka_unit_test(refuses_numbers_out_of_range),   cmocka_unit_test(survives_lack_of_memory),
+        cmocka_unit_test(follows_the_definition),
+        cmocka_unit_test(cuts_large_vocabularies),
+        cmocka_unit_test(greedy_takes_the_first_largest),
+        cmocka_unit_test(ties_go_to_smaller_ids),
+        cmocka_unit_test(min_p_cuts_exactly),
+        cmocka_unit_test(never_draws_masked_tokens),
+        cmocka_unit_test(seeds_decide),
+        cmocka_unit_test(refuses_numbers_out_of_range),
+        cmocka_unit_test(survives_lack_of_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

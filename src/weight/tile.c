@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ * The table of tile products by level. */
 #include "weight/tile.h"
 
 #if defined(__x86_64__)

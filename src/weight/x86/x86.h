@@ -22,13 +22,13 @@ static inline u8x32 u8x32_bits(u8x32 a, int k, int count, int to) {
     const __m256i moved = k >= to ? _mm256_srli_epi16(a, k - to) : _mm256_slli_epi16(a, to - k);
     return u8x32_and(moved, ((1 << count) - 1) << to);
 }
+
 /* Scales: one f16; eight bytes times a factor. */
 static inline float f16_from_bytes(const unsigned char p[2]) {
     uint16_t h;
     memcpy(&h, p, 2);
     return _cvtsh_ss(h);
 }
-
 static inline void scales_from_u8(float dst[8], const void *src, float factor) {
     const __m256 v = _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(load8(src)));
     _mm256_storeu_ps(dst, _mm256_mul_ps(v, _mm256_set1_ps(factor)));

@@ -117,10 +117,14 @@ static void bench_type(struct bench *b, const struct kvt_gguf_type *type) {
 }
 
 int main(int argc, char **argv) {
-    struct bench b = {.parallel = kvt_parallel_default(1), .n_in = 1536, .n_out = 576};
+    struct kvt_threads *threads = NULL;
+    struct bench b = {.parallel = kvt_threads_parallel(NULL), .n_in = 1536, .n_out = 576};
     const char *only = NULL;
     for (int i = 1; i + 1 < argc; i += 2) {
-        if (strcmp(argv[i], "-t") == 0) b.parallel = kvt_parallel_default(atoi(argv[i + 1]));
+        if (strcmp(argv[i], "-t") == 0) {
+            if (threads || kvt_threads_create(&threads, atoi(argv[i + 1]), NULL, NULL) != KVT_OK) return 2;
+            b.parallel = kvt_threads_parallel(threads);
+        }
         if (strcmp(argv[i], "-m") == 0) {
             b.n_in = atoll(argv[i + 1]);
             b.n_out = strchr(argv[i + 1], ',') ? atoll(strchr(argv[i + 1], ',') + 1) : 0;

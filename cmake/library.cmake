@@ -15,21 +15,7 @@ if(NOT KVT_SANITIZE)
 endif()
 target_link_libraries(kvtile_static INTERFACE m Threads::Threads)
 
-# What a program that links the static library has to link too. OpenMP's run-time library is named by itself, not by a
-# compiler flag, so that an outside program may be C or C++ and use another compiler.
-set(kvt_openmp_libs)
-if(OpenMP_C_FOUND)
-  set(kvt_openmp_libs ${OpenMP_C_LIB_NAMES})
-  list(FILTER kvt_openmp_libs EXCLUDE REGEX "^pthread$")
-  target_link_libraries(kvtile_shared PRIVATE OpenMP::OpenMP_C)
-  target_link_libraries(kvtile_static INTERFACE
-    $<BUILD_INTERFACE:OpenMP::OpenMP_C> "$<INSTALL_INTERFACE:${kvt_openmp_libs}>")
-endif()
-set(kvt_private_libs -lm -pthread)
-foreach(lib ${kvt_openmp_libs})
-  list(APPEND kvt_private_libs -l${lib})
-endforeach()
-list(JOIN kvt_private_libs " " kvt_private_libs)
+set(kvt_private_libs "-lm -pthread")
 
 install(TARGETS kvtile_static kvtile_shared EXPORT kvtile
   ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})

@@ -31,8 +31,10 @@ int main(int argc, char **argv) {
     const struct kvt_shape shape = {LAYERS, layers};
     const char *kv = argc > 1 ? argv[1] : "kivi4g32,affine4g64";
     const struct kvt_plan_options options = {.struct_size = sizeof options, .kv = kv, .tail = 32};
-    const struct kvt_parallel threads = kvt_parallel_default(2);
-    const struct kvt_pool_options pool_options = {.struct_size = sizeof pool_options, .parallel = &threads};
+    struct kvt_threads *threads;
+    must(kvt_threads_create(&threads, 2, NULL, &err));
+    const struct kvt_parallel parallel = kvt_threads_parallel(threads);
+    const struct kvt_pool_options pool_options = {.struct_size = sizeof pool_options, .parallel = &parallel};
 
     struct kvt_plan *plan;
     struct kvt_pool *pool;
@@ -67,5 +69,6 @@ int main(int argc, char **argv) {
     kvt_seq_destroy(seq);
     kvt_pool_destroy(pool);
     kvt_plan_destroy(plan);
+    kvt_threads_destroy(threads);
     return 0;
 }

@@ -16,7 +16,6 @@ package_of() {
     openblas) package=libopenblas-dev look="pkg-config --exists openblas" ;;
     cmocka) package=libcmocka-dev look="pkg-config --exists cmocka" ;;
     clang) package=clang look="command -v clang" ;;
-    openmp) package=libomp-dev look="ls /usr/lib/llvm*/lib/libomp.so" ;;
     clang-format) package=clang-format look="command -v clang-format" ;;
     aarch64) package=gcc-aarch64-linux-gnu look="command -v aarch64-linux-gnu-gcc" ;;
     aarch64-libc) package=libc6-dev-arm64-cross look="test -e /usr/aarch64-linux-gnu/include/stdio.h" ;;

@@ -32,8 +32,15 @@ struct kvt_parallel {
     void *ctx;
 };
 
-/* A parallel-for over OpenMP with n_threads threads (at least 1). Without OpenMP in the build it has one thread. */
-KVT_API struct kvt_parallel kvt_parallel_default(int n_threads);
+/* A pool of n_threads threads, the caller of a loop counted: n_threads - 1 are started. They sleep while there is nothing to do.
+ * Must outlive whatever uses its parallel-for. Of two callers at once one gets the threads, the other works alone.
+ * allocator may be NULL. */
+struct kvt_threads;
+KVT_API KVT_MUST_CHECK enum kvt_status kvt_threads_create(struct kvt_threads **out, int n_threads,
+                                                          const struct kvt_allocator *allocator, struct kvt_error *err);
+KVT_API void kvt_threads_destroy(struct kvt_threads *threads); /* NULL is fine */
+/* The pool's parallel-for. NULL gives the calling thread alone. */
+KVT_API struct kvt_parallel kvt_threads_parallel(struct kvt_threads *threads);
 
 /* Instruction-set levels, worst to best: a level is a bundle of features that real processors ship together.
  * avx2: AVX2, FMA, F16C, BMI2. avx512: F, BW, DQ, VL, VBMI, VNNI. neon: AArch64 Advanced SIMD. */

@@ -36,7 +36,7 @@ enum kvt_status kvt_pool_create_on(struct kvt_pool **out, const struct kvt_plan 
         return kvt_fail(err, KVT_ERR_NOMEM, "no memory for a page pool");
     }
     pool->allocator = a;
-    pool->parallel = options->parallel ? *options->parallel : kvt_parallel_default(1);
+    pool->parallel = options->parallel ? *options->parallel : kvt_threads_parallel(NULL);
     pool->ops = ops;
     pool->backend = backend;
     pool->kernels = kvt_kernels_select(level);

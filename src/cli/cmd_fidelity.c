@@ -184,7 +184,8 @@ static enum kvt_status measure(struct work *w, struct kvt_error *err) {
 
 static enum kvt_status run(const void *settings, struct kvt_error *err) {
     const struct settings *s = settings;
-    struct work w = {.settings = s, .parallel = kvt_term_parallel(s->n_threads)};
+    struct work w = {.settings = s};
+    struct kvt_threads *threads = NULL;
     enum kvt_status status;
     if (!s->text && !s->ids && !s->self)
         return kvt_fail(err, KVT_ERR_ARG,
@@ -192,11 +193,14 @@ static enum kvt_status run(const void *settings, struct kvt_error *err) {
     kvt_ids_init(&w.ids, NULL);
     kvt_term_progress_init(&w.progress, s->quiet);
     const struct kvt_model_options load = {.progress = &w.progress.progress};
+    KVT_TRY_OUT(kvt_term_threads(&threads, s->n_threads, err));
+    w.parallel = kvt_threads_parallel(threads);
     KVT_TRY_OUT(kvt_model_load(&w.model, s->model, &load, err));
     KVT_TRY_OUT(measure(&w, err));
 out:
     kvt_term_progress_erase(&w.progress);
     kvt_model_destroy(w.model);
+    kvt_threads_destroy(threads);
     kvt_ids_finish(&w.ids);
     return status;
 }

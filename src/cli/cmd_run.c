@@ -84,6 +84,7 @@ static const struct kvt_opt_shared shared[] = {{kvt_kv_options, KVT_KV_N_OPTIONS
 struct run {
     const struct settings *settings;
     struct kvt_model *model;
+    struct kvt_threads *threads;
     struct kvt_session *session;
     struct kvt_sampler *sampler;
     struct kvt_buf prompt, chat; /* as given; wrapped in the chat template */
@@ -202,7 +203,8 @@ static enum kvt_status load(struct run *r, struct kvt_error *err) {
 
 static enum kvt_status create_session(struct run *r, const char *kv, struct kvt_error *err) {
     const struct settings *s = r->settings;
-    const struct kvt_parallel parallel = kvt_term_parallel(s->n_threads);
+    KVT_TRY(kvt_term_threads(&r->threads, s->n_threads, err));
+    const struct kvt_parallel parallel = kvt_threads_parallel(r->threads);
     struct kvt_session_options o = {.kv = kv,
                                     .sink = (int)s->kv.sink,
                                     .tail = (int)s->kv.tail,
@@ -337,6 +339,7 @@ static void finish(struct run *r) {
     kvt_give(&kvt_allocator_libc, r->logits, r->n_logits, sizeof *r->logits);
     kvt_sampler_destroy(r->sampler);
     kvt_session_destroy(r->session);
+    kvt_threads_destroy(r->threads);
     kvt_model_destroy(r->model);
     kvt_ids_finish(&r->ids);
     kvt_buf_finish(&r->shown);

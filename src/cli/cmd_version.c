@@ -30,9 +30,7 @@ static enum kvt_status add_build(struct kvt_buf *b) {
 #else
     const char *compiler = "GCC ";
 #endif
-    const bool openmp = kvt_parallel_default(2).n_threads == 2;
     KVT_TRY(kvt_buf_addf(b, "compiler       %s%s\n", compiler, __VERSION__));
-    KVT_TRY(kvt_buf_addf(b, "threads        %s\n", openmp ? "OpenMP" : "none: built without OpenMP"));
     KVT_TRY(kvt_buf_addf(b, "BLAS           %s\n", kvt_model_blas_name()));
 #if defined(KVT_ASSERTS)
     KVT_TRY(kvt_buf_addf(b, "assertions     on\n"));

@@ -126,8 +126,8 @@ int kvt_term_n_processors(void) {
     return (int)KVT_MAX(n, 1);
 }
 
-struct kvt_parallel kvt_term_parallel(int64_t n) {
-    return kvt_parallel_default(n > 0 ? (int)n : kvt_term_n_processors());
+enum kvt_status kvt_term_threads(struct kvt_threads **out, int64_t n, struct kvt_error *err) {
+    return kvt_threads_create(out, n > 0 ? (int)n : kvt_term_n_processors(), NULL, err);
 }
 
 uint64_t kvt_term_peak_bytes(void) {

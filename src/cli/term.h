@@ -33,7 +33,7 @@ void kvt_term_ignore_broken_pipes(void);
 /* The processors that this process may use: its affinity mask and its control group's quota. At least 1. */
 int kvt_term_n_processors(void);
 /* Threads for -t: n, or where n is 0 as many as kvt_term_n_processors says. */
-struct kvt_parallel kvt_term_parallel(int64_t n);
+KVT_MUST_CHECK enum kvt_status kvt_term_threads(struct kvt_threads **out, int64_t n, struct kvt_error *err);
 
 /* The most memory that the process has had resident. */
 uint64_t kvt_term_peak_bytes(void);

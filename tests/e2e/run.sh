@@ -28,8 +28,7 @@ LC_ALL=C
 work=$(mktemp -d) || exit 2
 trap 'rm -rf "$work"' EXIT
 trap 'exit 130' INT TERM
-OMP_WAIT_POLICY=passive # threads that spin where others need the processors make this 20 times slower
-export KVTILE MAKE_MODEL ROOT PLAIN BIASED LC_ALL OMP_WAIT_POLICY
+export KVTILE MAKE_MODEL ROOT PLAIN BIASED LC_ALL
 
 cat >"$work/prelude" <<'END'
 kvtile() { "$KVTILE" "$@"; }

@@ -15,6 +15,7 @@
 #include "base/alloc.h"
 #include "base/rng.h"
 #include "kvtile/kvtile.h"
+#include "support/threads.h"
 
 enum { MAX_ROWS = 5000 };
 
@@ -80,7 +81,7 @@ static struct made make(const struct data *d, const struct setup *u) {
                                         .tail = u->tail,
                                         .start = u->start,
                                         .rolling = u->rolling};
-    struct made m = {.parallel = kvt_parallel_default(u->threads)};
+    struct made m = {.parallel = test_parallel(u->threads)};
     struct kvt_error err;
     assert_int_equal(kvt_plan_create(&m.plan, &shape, &po, NULL, &err), KVT_OK);
     const struct kvt_pool_options oo = {.struct_size = sizeof oo, .level = u->level, .parallel = &m.parallel};

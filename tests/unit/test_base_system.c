@@ -17,6 +17,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/parallel.h"
+#include "support/threads.h"
 
 /* A folder of the test's own; every test removes what it made, and teardown fails if anything is left. */
 static char folder[] = "/tmp/kvt-test-XXXXXX";
@@ -252,7 +253,7 @@ static void every_job_runs_once(void **state) {
     (void)state;
     static const int sizes[] = {0, 1, 2, 3, 7, 64, 1000};
     for (int n_threads = 0; n_threads <= 5; n_threads++) {
-        const struct kvt_parallel p = kvt_parallel_default(n_threads);
+        const struct kvt_parallel p = test_parallel(n_threads);
         assert_true(p.n_threads >= 1);
         for (size_t s = 0; s < KVT_ARRAY_LEN(sizes); s++) {
             struct notes notes = {0};

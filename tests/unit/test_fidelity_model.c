@@ -13,6 +13,7 @@
 
 #include "base/file.h"
 #include "fidelity/fidelity.h"
+#include "support/threads.h"
 
 enum { CHUNK = 128 };
 
@@ -106,7 +107,7 @@ static void threads_change_nothing(void **state) {
     struct kvt_model *model = load("biased");
     struct kvt_ids ids = golden_text(model);
     const char *const kv[] = {"affine4g64"};
-    const struct kvt_parallel two = kvt_parallel_default(2);
+    const struct kvt_parallel two = test_parallel(2);
     struct kvt_fidelity_options o = {
         .kv = kv, .n_kv = 1, .ids = ids.data, .n_ids = ids.len, .chunk = 64, .n_chunks = 1, .first_id = -1};
     struct kvt_fidelity_result a, b;

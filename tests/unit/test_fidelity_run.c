@@ -13,6 +13,7 @@
 
 #include "base/check.h"
 #include "fidelity/fidelity.h"
+#include "support/threads.h"
 
 enum { VOCAB = 50, CONTEXT = 300, IDS = 100 };
 
@@ -252,7 +253,7 @@ static void a_large_vocabulary_gives_the_same(void **state) {
     const struct kvt_model models[] = {{VOCAB, -1}, {200000, -1}, {400000, -1}};
     const int expected_logits[] = {3 * 89, 3 * 89, 4 * 89};
     const char *const kv[] = {"f16", "affine4g64"};
-    const struct kvt_parallel parallel = kvt_parallel_default(2);
+    const struct kvt_parallel parallel = test_parallel(2);
     struct kvt_fidelity_options o = usual(kv, 2);
     double kl = 0;
     o.parallel = &parallel;

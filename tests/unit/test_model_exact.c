@@ -13,6 +13,7 @@
 
 #include "base/attr.h"
 #include "model/model.h"
+#include "support/threads.h"
 
 enum { MAX_IDS = 10, N_TOP = 10, N_FIRST = 8 };
 
@@ -121,7 +122,7 @@ static void check(const char *path, const struct golden *g, const char *kv, doub
     const int n_vocab = kvt_model_info(model).n_vocab;
     float *logits = malloc((size_t)g->n_ids * (size_t)n_vocab * sizeof *logits);
     for (int run = 0; run < 4; run++) {
-        const struct kvt_parallel parallel = kvt_parallel_default(run % 2 ? 3 : 1);
+        const struct kvt_parallel parallel = test_parallel(run % 2 ? 3 : 1);
         const struct kvt_session_options options = {
             .kv = kv, .n_ctx = 16, .n_batch = run < 2 ? 16 : 1, .parallel = &parallel};
         struct kvt_session *session = NULL;

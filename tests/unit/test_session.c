@@ -17,6 +17,7 @@
 #include "model/model.h"
 #include "support/fail_each.h"
 #include "support/make_model.h"
+#include "support/threads.h"
 
 enum { N_CTX = 300, N_VOCAB = KVT_MADE_N_VOCAB };
 
@@ -65,7 +66,7 @@ static double distance(const float *a, const float *b, size_t n) {
 
 /* Logits of all tokens, fed in pieces of `piece`, by forward passes of at most n_batch. */
 static float *all_logits(const char *kv, int tail, int piece, int n_batch, int n_threads) {
-    const struct kvt_parallel parallel = kvt_parallel_default(n_threads);
+    const struct kvt_parallel parallel = test_parallel(n_threads);
     struct kvt_session *session = open_session(&(struct kvt_session_options){
         .kv = kv, .tail = tail, .n_ctx = N_CTX, .n_batch = n_batch, .parallel = &parallel});
     float *logits = malloc((size_t)N_CTX * N_VOCAB * sizeof *logits);

@@ -14,6 +14,7 @@
 
 #include "base/arena.h"
 #include "support/guard.h"
+#include "support/threads.h"
 #include "support/weight_data.h"
 #include "weight/weight.h"
 
@@ -81,7 +82,7 @@ static void scene_finish(struct scene *s) {
 
 static void run(struct scene *s, enum kvt_level level, int n_threads) {
     for (int t = 0; t < s->n; t++) memset(s->dst + t * s->ld_dst, 0xAA, (size_t)s->w.n_out * sizeof(float));
-    const struct kvt_parallel parallel = kvt_parallel_default(n_threads);
+    const struct kvt_parallel parallel = test_parallel(n_threads);
     const size_t bytes = kvt_weight_scratch_bytes(s->w.n_in, s->n, &parallel);
     struct kvt_arena scratch = {0};
     assert_true(bytes == 0 || kvt_arena_init(&scratch, NULL, bytes));
@@ -212,7 +213,7 @@ static void several(void **state) {
                 scene_init(&s[i], type, 512, n_outs[i], n, 0);
                 outputs[i] = (struct kvt_weight_output){s[i].dst, s[i].ld_dst, &s[i].w};
             }
-            const struct kvt_parallel parallel = kvt_parallel_default(2);
+            const struct kvt_parallel parallel = test_parallel(2);
             const size_t bytes = kvt_weight_scratch_bytes(512, n, &parallel);
             struct kvt_arena scratch = {0};
             assert_true(bytes == 0 || kvt_arena_init(&scratch, NULL, bytes));

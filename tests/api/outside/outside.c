@@ -23,11 +23,11 @@ int main(void) {
     }
     /* Threads come from the library's own dependencies: a static link must have brought them. */
     int count[64] = {0};
-    const struct kvt_parallel two = kvt_parallel_default(2);
-    if (two.run)
-        two.run(two.ctx, 64, add_one, count);
-    else
-        for (int i = 0; i < 64; i++) add_one(count, i, 0);
+    struct kvt_threads *threads;
+    if (kvt_threads_create(&threads, 2, NULL, &err) != KVT_OK) return 1;
+    const struct kvt_parallel two = kvt_threads_parallel(threads);
+    two.run(two.ctx, 64, add_one, count);
+    kvt_threads_destroy(threads);
     for (int i = 0; i < 64; i++)
         if (count[i] != 1) return 1;
     printf("kvtile %s, level %s, %d threads\n", kvt_version(), kvt_level_name(level), two.n_threads);

@@ -17,7 +17,7 @@ static const struct kvt_tensor_spec extra_specs[] = {
 };
 
 /* Tensors of old files that say what the metadata says too. */
-static const char *const ignored[] = {"attn_rot_embd.weight", "attn_rot_embd", "attn.rot_embd", "rope_freqs"};
+static const char *const ignored[] = {"attn_rot_embd.weight", "attn_rot_embd"};
 
 static int64_t dim_size(const struct kvt_config *c, const struct kvt_layer_config *l, enum kvt_dim dim) {
     switch (dim) {

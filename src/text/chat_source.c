@@ -99,6 +99,7 @@ static struct kvt_text_piece strip(const char *text, const struct place *s, cons
 }
 
 enum kvt_status kvt_chat_plain_form(struct kvt_buf *out, const char *source, size_t len) {
+    if (len > 0 && source[len - 1] == '\n') len--; /* as Jinja does */
     struct place s = {source, source + len};
     while (s.p < s.end) {
         const char *text = s.p;

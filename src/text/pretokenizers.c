@@ -36,6 +36,7 @@
     "[^\\P{L&}\\x{560}-\\x{588}\\x{10C7}-\\x{10FF}\\x{1C80}-\\x{1C8A}\\x{2D00}-\\x{2D2D}\\x{A790}-\\x{A7FA}"           \
     "\\x{AB30}-\\x{AB68}\\x{10570}-\\x{105BC}\\x{16E40}-\\x{16E7F}\\x{1D400}-\\x{1DF2A}]"
 #define DEEPSEEK_PUNCTUATION "[!-/:-~\\x{FF01}-\\x{FF0F}\\x{FF1A}-\\x{FF5E}\\x{2018}-\\x{201F}\\x{3000}-\\x{3002}]"
+#define DEEPSEEK_BLANKS      "(?<![" SPACE "])[" SPACE "]++\\z" /* from a run's start: PCRE2 would try each of its blanks */
 #define DEEPSEEK_EAST        "[\\x{800}-\\x{9FA5}\\x{AC00}-\\x{D7FF}]+"
 #define DEEPSEEK_V3                                                                                                    \
     "[!-/:-@\\[-`{-~][A-Za-z]+|[^\\r\\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+|\\x{20}?[\\p{P}\\p{S}]+[\\r\\n]*|" LINE_BLANKS
@@ -55,8 +56,8 @@ static const struct kvt_pretokenizer rows[] = {
     {"smollm", {"\\p{N}", GPT2}, false, false},
     {"starcoder refact command-r codeshell exaone minerva-7b mellum2", {"\\p{N}", GPT2}, false, false},
     {"deepseek-llm",
-     {"[\\r\\n]", "[" SPACE "]?" DEEPSEEK_CASED "+", "[" SPACE "]?" DEEPSEEK_PUNCTUATION "+",
-      "(?<![" SPACE "])[" SPACE "]++\\z", DEEPSEEK_EAST, "\\p{N}+"},
+     {"[\\r\\n]", "[" SPACE "]?" DEEPSEEK_CASED "+", "[" SPACE "]?" DEEPSEEK_PUNCTUATION "+", DEEPSEEK_BLANKS,
+      DEEPSEEK_EAST, "\\p{N}+"},
      false,
      false},
     {"deepseek-coder",

@@ -84,6 +84,35 @@ static void conversations_are_as_rendered(void **state) {
     json_decref(golden);
 }
 
+static void spelling_does_not_matter(void **state) {
+    (void)state;
+    static const struct {
+        const char *source, *plain;
+    } cases[] = {
+        {"", ""},
+        {"a\n b", "a\\n b"},
+        {"{{ m['x'] }}", "{{m.x}}"},
+        {"{{ m[\"x_1\"][0]['a b'] }}", "{{m.x_1[0]['a b']}}"},
+        {"{{- \"a\" + 'b' + c -}}", "{{'ab'+c}}"},
+        {"{{ 'it\\'s' + \"a\nb\" }}", "{{'it\\'sa\\nb'}}"},
+        {"{#- a {{ comment }} -#} x", "x"},
+        /* White space: of marked ends; after a block the line end; before a block on its own line the blanks. */
+        {" {{- a -}} \n {{ b }} ", "{{a}}{{b}} "},
+        {"{% if x %}\n\ny{% endif %}\n", "{%ifx%}\\ny{%endif%}"},
+        {"a\n  {% if x %} \n  {%+ if y %}", "a\\n{%ifx%} \\n  {%ify%}"},
+        {"  {% if x %}\n  {% if y %}b  {% if z %}", "{%ifx%}{%ify%}b  {%ifz%}"},
+        {"{{ a }}\n  {{ b }}  {% c %}", "{{a}}\\n  {{b}}  {%c%}"},
+        {"{% a -%} \n {%- b +%}\n\n", "{%a%}{%b%}\\n"},
+    };
+    for (size_t i = 0; i < KVT_ARRAY_LEN(cases); i++) {
+        struct kvt_buf plain;
+        kvt_buf_init(&plain, NULL, strlen(cases[i].source) * 2);
+        assert_int_equal(kvt_chat_plain_form(&plain, cases[i].source, strlen(cases[i].source)), KVT_OK);
+        assert_string_equal(kvt_buf_text(&plain), cases[i].plain);
+        kvt_buf_finish(&plain);
+    }
+}
+
 /* By name alone there is no source to take a default from. */
 static void named_families_need_no_source(void **state) {
     (void)state;
@@ -207,6 +236,7 @@ int main(void) {
         cmocka_unit_test(others_are_not_guessed),
         cmocka_unit_test(cut_sources_do_no_harm),
         cmocka_unit_test(bad_conversations_are_refused),
+        cmocka_unit_test(spelling_does_not_matter),
         cmocka_unit_test(memory_may_be_out),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

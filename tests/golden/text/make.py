@@ -146,6 +146,8 @@ CHATS = [
     ([("user", "One"), ("user", "two")], True),
     ([("user", "One"), ("system", "S"), ("user", "two")], True),
     ([("assistant", "One"), ("user", "two")], True),
+    ([("user", "One"), ("assistant", "<think>a<think>\nb\n</think>c</think>\ntwo"), ("assistant", "\nthree")], False),
+    ([("user", "One"), ("assistant", "two"), ("assistant", "three")], True),
 ]
 # File, the name it is known by, its BOS and EOS.
 TEMPLATES = [

@@ -9,6 +9,7 @@
 #include "kvtile/cache.h"
 #include "kvtile/codec.h"
 #include "kvtile/runtime.h"
+#include "kvtile/snapshot.h"
 #include "kvtile/status.h"
 #include "kvtile/version.h"
 

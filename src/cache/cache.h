@@ -15,7 +15,8 @@ struct kvt_page {
     void *tiles; /* aligned to 64 */
     _Atomic int n_owners;
 };
-enum { KVT_PAGE_HEADER = 64 };
+enum { KVT_PAGE_HEADER = 64, KVT_MAX_LAYERS = 4096 };
+#define KVT_SEQ_MAX_ROWS (INT64_C(1) << 40)
 _Static_assert(sizeof(struct kvt_page) <= KVT_PAGE_HEADER, "a page's header");
 
 /* How one kind of page of a layer lies in memory: for each KV head its K tile, then its V tile. */
@@ -134,6 +135,9 @@ struct kvt_seq {
 /* A sequence or step is in one call at a time: checked where our assertions are on. */
 static inline void kvt_enter(_Atomic bool *busy) { KVT_ASSERT(!atomic_exchange(busy, true)); }
 static inline void kvt_exit(_Atomic bool *busy) { atomic_store(busy, false); }
+static inline _Atomic bool *kvt_seq_busy(const struct kvt_seq *seq) {
+    return &((struct kvt_seq *)(uintptr_t)seq)->busy; /* also of one that is only looked at */
+}
 
 /* Makes the page under tile t of a region the sequence's own: a new one where there is none, a copy where it is shared with
  * more than n_friends others (who are known not to look at it until they have settled). The shared page is kept; one for each

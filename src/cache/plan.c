@@ -75,8 +75,8 @@ static void init_layer(struct kvt_layer *layer, const struct kvt_layer_shape *sh
 
 static enum kvt_status check_options(const struct kvt_shape *shape, const struct kvt_plan_options *o,
                                      struct kvt_error *err) {
-    if (shape->n_layers < 1 || shape->n_layers > 4096)
-        return kvt_fail(err, KVT_ERR_ARG, "a cache has 1 to 4096 layers, not %d", shape->n_layers);
+    if (shape->n_layers < 1 || shape->n_layers > KVT_MAX_LAYERS)
+        return kvt_fail(err, KVT_ERR_ARG, "a cache has 1 to %d layers, not %d", KVT_MAX_LAYERS, shape->n_layers);
     if (o->sink < 0 || o->sink % KVT_TILE_ROWS != 0)
         return kvt_fail(err, KVT_ERR_ARG, "a sink of %d rows: it must be a multiple of %d (0, %d, %d, ...)", o->sink,
                         KVT_TILE_ROWS, KVT_TILE_ROWS, 2 * KVT_TILE_ROWS);

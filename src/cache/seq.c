@@ -19,8 +19,9 @@ static size_t table_len(const struct kvt_pool *pool, int64_t n_tiles) {
 }
 
 enum kvt_status kvt_seq_create(struct kvt_seq **out, struct kvt_pool *pool, int64_t max_rows, struct kvt_error *err) {
-    if (max_rows < 1 || max_rows > INT64_C(1) << 40)
-        return kvt_fail(err, KVT_ERR_ARG, "a sequence holds 1 to 2^40 rows, not %lld", (long long)max_rows);
+    if (max_rows < 1 || max_rows > KVT_SEQ_MAX_ROWS)
+        return kvt_fail(err, KVT_ERR_ARG, "a sequence holds 1 to %lld rows, not %lld", (long long)KVT_SEQ_MAX_ROWS,
+                        (long long)max_rows);
     const struct kvt_allocator *a = &pool->allocator;
     const int n_layers = pool->plan->n_layers;
     const int64_t n_tiles = kvt_div_up(max_rows, KVT_TILE_ROWS);
@@ -145,9 +146,6 @@ void kvt_seq_clear(struct kvt_seq *seq) {
 
 /* ---- forks ------------------------------------------------------------------------------------------------------------- */
 
-/* The mark of a sequence that is only looked at. */
-static _Atomic bool *busy_of(const struct kvt_seq *seq) { return &((struct kvt_seq *)(uintptr_t)seq)->busy; }
-
 /* Gives `to`, whose lists are empty, the pages and rows of `from`. */
 static void adopt(struct kvt_seq *to, const struct kvt_seq *from) {
     for (int l = 0; l < from->pool->plan->n_layers; l++) {
@@ -170,9 +168,9 @@ enum kvt_status kvt_seq_fork(struct kvt_seq **out, const struct kvt_seq *seq, st
     if (seq->step) return kvt_fail(err, KVT_ERR_STATE, "cannot fork a sequence that is in a step");
     struct kvt_seq *fork;
     KVT_TRY(kvt_seq_create(&fork, seq->pool, seq->max_rows, err));
-    kvt_enter(busy_of(seq));
+    kvt_enter(kvt_seq_busy(seq));
     adopt(fork, seq);
-    kvt_exit(busy_of(seq));
+    kvt_exit(kvt_seq_busy(seq));
     *out = fork;
     return KVT_OK;
 }
@@ -251,7 +249,7 @@ enum kvt_status kvt_seq_read(const struct kvt_seq *seq, int layer, enum kvt_side
     if (oldest > sink && first < oldest && first + n > sink)
         return kvt_fail(err, KVT_ERR_RANGE, "rows before %lld have been dropped from layer %d", (long long)oldest,
                         layer);
-    kvt_enter(busy_of(seq));
+    kvt_enter(kvt_seq_busy(seq));
     while (n > 0) {
         const int len = kvt_seq_run(seq, layer, first, n);
         kvt_seq_read_run(seq, layer, side, head, first, len, rows, stride);
@@ -259,6 +257,6 @@ enum kvt_status kvt_seq_read(const struct kvt_seq *seq, int layer, enum kvt_side
         n -= len;
         rows += len * stride;
     }
-    kvt_exit(busy_of(seq));
+    kvt_exit(kvt_seq_busy(seq));
     return KVT_OK;
 }

@@ -15,8 +15,8 @@
 
 #include "kvtile/codec.h"
 
-/* KVT_SLICE: channels that share a second factor. */
-enum { KVT_BLOCK_LANES = 32, KVT_SLICE = 128 };
+/* KVT_SLICE: channels that share a second factor. KVT_TILE_VERSION: of the layout; files name it. */
+enum { KVT_BLOCK_LANES = 32, KVT_SLICE = 128, KVT_TILE_VERSION = 1 };
 
 enum kvt_tile_kind {
     KVT_TILE_PLAIN, /* numbers: f32, f16, bf16; a block is [term][lane] */

@@ -15,6 +15,7 @@
 
 #include "base/rng.h"
 #include "cache/cache.h"
+#include "kvtile/snapshot.h"
 #include "support/cache_model.h"
 
 enum { N_SEQS = 5, MAX_ROWS = 700, MAX_STEP = 200, K_SIZE = 8, V_SIZE = 16 };
@@ -187,6 +188,33 @@ static enum kvt_status op_anew(struct world *w, int s) {
     return KVT_OK;
 }
 
+/* Through a snapshot and back, in the place of another sequence. */
+static enum kvt_status op_reload(struct world *w, int s) {
+    struct kvt_snapshot *snapshot = NULL;
+    struct kvt_seq *loaded = NULL;
+    const int to = below(w, N_SEQS);
+    const size_t bytes = (size_t)kvt_seq_save_bytes(w->seqs[s], sizeof s);
+    const struct kvt_allocator a = kvt_allocator_counted(&w->counter);
+    void *data = malloc(bytes);
+    assert_non_null(data);
+    enum kvt_status status = keep(kvt_seq_save_memory(w->seqs[s], data, bytes, &s, sizeof s, NULL));
+    if (status == KVT_OK) status = keep(kvt_snapshot_open_memory(&snapshot, data, bytes, &a, NULL));
+    if (status == KVT_OK) {
+        assert_memory_equal(kvt_snapshot_info(snapshot).blob, &s, sizeof s);
+        status = keep(kvt_seq_load(&loaded, w->pool, snapshot, MAX_ROWS, NULL));
+    }
+    kvt_snapshot_close(snapshot);
+    free(data);
+    if (status != KVT_OK) {
+        assert_null(loaded);
+        return status;
+    }
+    kvt_seq_destroy(w->seqs[to]);
+    w->seqs[to] = loaded;
+    if (to != s) model_copy(&w->models[to], &w->models[s], w->plan);
+    return KVT_OK;
+}
+
 /* ---- checks ------------------------------------------------------------------------------------------------------------ */
 
 static void check_rows(const struct world *w, int s, int layer, int64_t first, int64_t n) {
@@ -272,8 +300,8 @@ static void check_pages(const struct world *w) {
 static const struct {
     int weight; /* of 100 */
     enum kvt_status (*run)(struct world *w, int s);
-} ops[] = {{24, op_append}, {20, op_token},       {12, op_batch},    {8, op_abandon}, {9, op_fork},
-           {5, op_permute}, {14, op_trim_little}, {5, op_trim_deep}, {1, op_clear},   {2, op_anew}};
+} ops[] = {{24, op_append},      {17, op_token},    {12, op_batch}, {8, op_abandon}, {9, op_fork},  {5, op_permute},
+           {14, op_trim_little}, {5, op_trim_deep}, {1, op_clear},  {2, op_anew},    {3, op_reload}};
 
 static void operate(struct world *w) {
     size_t i = 0;

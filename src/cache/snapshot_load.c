@@ -2,6 +2,7 @@
  *
  * Reading a snapshot. Open checks header and blob; load checks the plan and every page, then takes memory.
  */
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -193,6 +194,31 @@ static enum kvt_status check_pages(const struct kvt_snapshot *s, const struct kv
     return KVT_OK;
 }
 
+/* Rows in 16 bits will be encoded some day, and must be such as append takes. `rows` has room for a tile. */
+static enum kvt_status check_numbers(const struct kvt_seq *seq, const struct kvt_snapshot *s, int l, float *rows,
+                                     struct kvt_error *err) {
+    struct kvt_pool *pool = seq->pool;
+    const struct kvt_layer *layer = &pool->plan->layers[l];
+    const struct kvt_page_shape *shape = &layer->page[KVT_REGION_TAIL];
+    const struct kvt_page_list *tail = &seq->layers[l].list[KVT_REGION_TAIL];
+    for (int64_t at = seq->layers[l].wide_from; at < seq->n_rows; at = (at / KVT_TILE_ROWS + 1) * KVT_TILE_ROWS) {
+        const int first = (int)(at % KVT_TILE_ROWS), n = (int)KVT_MIN(KVT_TILE_ROWS - first, seq->n_rows - at);
+        for (int i = 0; i < layer->plan.shape.n_kv_heads * KVT_SIDE_COUNT; i++) {
+            const enum kvt_side side = i % KVT_SIDE_COUNT ? KVT_SIDE_V : KVT_SIDE_K;
+            const int d = kvt_tile_row_size(&shape->tile[side]), head = i / KVT_SIDE_COUNT;
+            const void *tile = kvt_page_tile(tail->pages[at / KVT_TILE_ROWS], shape, head, side);
+            pool->ops->decode(pool, &shape->tile[side], rows, d, tile, first, n);
+            for (int k = 0; k < n * d; k++)
+                if (!(fabsf(rows[k]) <= layer->limit[side]))
+                    return kvt_fail(err, KVT_ERR_FORMAT,
+                                    "%s has %g in layer %d, %s, KV head %d, position %lld, channel %d", s->name,
+                                    (double)rows[k], l, side == KVT_SIDE_K ? "K" : "V", head, (long long)at + k / d,
+                                    k % d);
+        }
+    }
+    return KVT_OK;
+}
+
 /* Pages that have been checked. */
 static enum kvt_status fill(struct kvt_seq *seq, const struct kvt_snapshot *s, struct kvt_error *err) {
     struct kvt_pool *pool = seq->pool;
@@ -206,7 +232,13 @@ static enum kvt_status fill(struct kvt_seq *seq, const struct kvt_snapshot *s, s
     }
     for (int l = 0; l < pool->plan->n_layers; l++) seq->layers[l].wide_from = file_layer(s, l).wide_from;
     seq->n_rows = s->header.n_rows;
-    return KVT_OK;
+    const size_t n_floats = (size_t)KVT_TILE_ROWS * (size_t)pool->plan->max_row;
+    float *rows = kvt_take(&pool->allocator, n_floats, sizeof *rows);
+    if (!rows) return kvt_fail(err, KVT_ERR_NOMEM, "no memory to load %s", s->name);
+    enum kvt_status status = KVT_OK;
+    for (int l = 0; l < pool->plan->n_layers && status == KVT_OK; l++) status = check_numbers(seq, s, l, rows, err);
+    kvt_give(&pool->allocator, rows, n_floats, sizeof *rows);
+    return status;
 }
 
 enum kvt_status kvt_seq_load(struct kvt_seq **out, struct kvt_pool *pool, const struct kvt_snapshot *s,

@@ -13,6 +13,11 @@ static bool rows_to_widen(const struct kvt_seq *seq, int l, int64_t n_rows, int6
     return *first < *end;
 }
 
+/* A decoded number may lie just past what can be encoded: 15 steps of a rounded scale. */
+static void clamp(float *x, int n, float limit) {
+    for (int i = 0; i < n; i++) x[i] = x[i] > limit ? limit : x[i] >= -limit ? x[i] : x[i] < -limit ? -limit : 0;
+}
+
 /* Copies body rows [first, end) of a layer to its tail; the pages are there. */
 static void widen(struct kvt_seq *seq, int l, int64_t first, int64_t end, float *rows) {
     struct kvt_pool *pool = seq->pool;
@@ -26,6 +31,7 @@ static void widen(struct kvt_seq *seq, int l, int64_t first, int64_t end, float 
                 const struct kvt_tile *tile = &shape->tile[side];
                 const int d = kvt_tile_row_size(tile);
                 kvt_seq_read_run(seq, l, (enum kvt_side)side, head, at, n, rows, d);
+                clamp(rows, n * d, layer->limit[side]);
                 pool->ops->encode(pool, layer->plan.wide[side], tile,
                                   kvt_page_tile(page, shape, head, (enum kvt_side)side), (int)(at % KVT_TILE_ROWS), n,
                                   rows, d);

@@ -195,6 +195,31 @@ static void test_trim_into_the_sink(void **state) {
     made_cache_close(&m);
 }
 
+/* Codes may decode to a little more than what went in: no row may become infinite on its way back. */
+static void test_trim_of_the_largest(void **state) {
+    (void)state;
+    struct made_cache m;
+    float x[200][16], back[16];
+    made_cache_open(&m, 2, layers, (struct kvt_plan_options){.kv = "kivi4g32"});
+    struct kvt_seq *seq = made_cache_seq(&m);
+    for (int r = 0; r < 200; r++)
+        for (int c = 0; c < 16; c++) x[r][c] = (r + c) % 3 ? 65504 : -65504;
+    const struct kvt_rows rows = {x, KVT_TYPE_F32, 16, 0};
+    assert_int_equal(kvt_step_begin(m.step, &seq, &(int){200}, 1, NULL), KVT_OK);
+    for (int l = 0; l < 2; l++) assert_int_equal(kvt_step_append(m.step, l, &rows, &rows, NULL, 0, NULL), KVT_OK);
+    assert_int_equal(kvt_step_end(m.step, NULL), KVT_OK);
+    assert_int_equal(kvt_seq_read(seq, 0, KVT_SIDE_K, 0, 90, 1, back, 16, NULL), KVT_OK);
+    float most = 0;
+    for (int c = 0; c < 8; c++) most = back[c] > most ? back[c] : most;
+    assert_true(most > 65504);
+    assert_int_equal(kvt_seq_trim(seq, 95, NULL, NULL), KVT_OK);
+    assert_int_equal(kvt_seq_read(seq, 0, KVT_SIDE_K, 0, 90, 1, back, 16, NULL), KVT_OK);
+    for (int c = 0; c < 8; c++) assert_true(back[c] == ((90 + c) % 3 ? 65504.0f : -65504.0f));
+    made_cache_feed(&m, seq, 100);
+    kvt_seq_destroy(seq);
+    made_cache_close(&m);
+}
+
 /* ---- no memory --------------------------------------------------------------------------------------------------------- */
 
 static enum kvt_status feed_pair(struct kvt_step *step, struct kvt_seq *const *seqs, int n) {
@@ -256,6 +281,7 @@ int main(void) {
         cmocka_unit_test(test_permute),
         cmocka_unit_test(test_arguments),
         cmocka_unit_test(test_trim_into_the_sink),
+        cmocka_unit_test(test_trim_of_the_largest),
         cmocka_unit_test(test_no_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -237,6 +237,14 @@ static void test_deceiving(void **state) {
         if ((status == KVT_OK) != !cases[i].says || (cases[i].says && !strstr(b.err.text, cases[i].says)))
             fail_msg("case %zu: %s", i, b.err.text);
     }
+    /* A NaN in a row that will be encoded later: the tail of layer 1 is the last page, its first tile [channel][32 rows]. */
+    memcpy(b.copy, b.data, b.bytes);
+    const struct kvt_page_shape *last = &b.cache.pool->plan->layers[1].page[KVT_REGION_TAIL];
+    const size_t tail = b.bytes - last->head_bytes, block = 8 * 32 * 2, row = 290 - 256, channel = 5;
+    memcpy(b.copy + tail + row / 32 * block + (channel * 32 + row % 32) * 2, &(uint16_t){0x7E00}, 2);
+    kvt_reseal(b.copy, b.bytes);
+    assert_int_equal(try_load(&b, b.bytes, 300), KVT_ERR_FORMAT);
+    if (!strstr(b.err.text, "nan in layer 1, K, KV head 0, position 290, channel 5")) fail_msg("%s", b.err.text);
     /* A plan's name that never ends. */
     memcpy(b.copy, b.data, b.bytes);
     memset(b.copy + offsetof(struct kvt_snap_header, kv), 'x', 80);

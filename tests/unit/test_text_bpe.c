@@ -16,6 +16,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/parallel.h"
 #include "base/rng.h"
 #include "support/fail_each.h"
 #include "support/load_text.h"
@@ -266,6 +267,42 @@ static void long_words_take_their_share_of_time(void **state) {
     free(data);
 }
 
+struct shared {
+    const struct kvt_text *text;
+    const struct kvt_ids *expected;
+    bool same[16];
+};
+
+static const char spoken[] = "It's 1999, and \xFF bytes; \xE5\xAD\x97\xE5\xAD\x97 HTTPServer's end.";
+
+static void encode_job(void *arg, int i, int thread) {
+    struct shared *s = arg;
+    struct kvt_ids ids;
+    (void)thread;
+    kvt_ids_init(&ids, NULL);
+    s->same[i] = kvt_text_encode(s->text, spoken, sizeof spoken - 1, false, &ids, NULL) == KVT_OK &&
+                 ids.len == s->expected->len && memcmp(ids.data, s->expected->data, ids.len * sizeof *ids.data) == 0;
+    kvt_ids_finish(&ids);
+}
+
+static void threads_share_a_tokenizer(void **state) {
+    (void)state;
+    struct kvt_golden golden = kvt_load_golden("bpe.json");
+    golden.spec.pre = "llama-bpe";
+    struct kvt_text *text = kvt_make_text(&golden.spec);
+    struct kvt_ids ids = kvt_encode_all(text, spoken, sizeof spoken - 1, false);
+    struct shared shared = {text, &ids, {false}};
+    struct kvt_threads *threads;
+    assert_int_equal(kvt_threads_create(&threads, 4, NULL, NULL), KVT_OK);
+    const struct kvt_parallel parallel = kvt_threads_parallel(threads);
+    kvt_parallel_run(&parallel, 16, encode_job, &shared);
+    kvt_threads_destroy(threads);
+    for (int i = 0; i < 16; i++) assert_true(shared.same[i]);
+    kvt_ids_finish(&ids);
+    kvt_text_destroy(text);
+    kvt_golden_finish(&golden);
+}
+
 static enum kvt_status scenario(void *ctx, const struct kvt_allocator *allocator) {
     static const char sample[] = "It's 1999, <|end|> and \xFF bytes; \xE5\xAD\x97\xE5\xAD\x97 HTTPServer's end.";
     struct kvt_text *text;
@@ -296,15 +333,11 @@ static void memory_may_be_out(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(words_are_cut_as_published),
-        cmocka_unit_test(rows_are_all_tried),
-        cmocka_unit_test(malformed_bytes_are_words),
-        cmocka_unit_test(made_vocabulary_gives_the_stated_ids),
-        cmocka_unit_test(plain_gives_the_stated_ids),
-        cmocka_unit_test(any_bytes_come_back),
-        cmocka_unit_test(bytes_without_a_token_are_shown),
-        cmocka_unit_test(long_words_take_their_share_of_time),
-        cmocka_unit_test(memory_may_be_out),
+        cmocka_unit_test(words_are_cut_as_published),      cmocka_unit_test(rows_are_all_tried),
+        cmocka_unit_test(malformed_bytes_are_words),       cmocka_unit_test(made_vocabulary_gives_the_stated_ids),
+        cmocka_unit_test(plain_gives_the_stated_ids),      cmocka_unit_test(any_bytes_come_back),
+        cmocka_unit_test(bytes_without_a_token_are_shown), cmocka_unit_test(long_words_take_their_share_of_time),
+        cmocka_unit_test(threads_share_a_tokenizer),       cmocka_unit_test(memory_may_be_out),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "gguf/gguf.h"
 #include "support/load_text.h"
 #include "text/text.h"
 
@@ -174,6 +175,75 @@ static void plain_gives_the_ids_of_hound(void **state) {
     kvt_text_destroy(text);
 }
 
+/* ---- chat templates of files ----------------------------------------------------------------------------------------------- */
+
+/* A conversation by the template of a file; the caller finishes it. */
+static struct kvt_buf chat_of_file(const char *path, const char *family_name, const struct kvt_chat_message *messages,
+                                   int n) {
+    struct kvt_gguf *gguf;
+    struct kvt_error err = {KVT_OK, ""};
+    struct kvt_slice source;
+    if (kvt_gguf_open(&gguf, path, NULL, &err) != KVT_OK) fail_msg("%s", err.text);
+    assert_int_equal(kvt_gguf_get_text(gguf, "tokenizer.chat_template", &source, &err), KVT_OK);
+    const struct kvt_chat_template *family = kvt_chat_detect(source.data, source.len);
+    if (!family) fail_msg("%s: its chat template is not known", path);
+    assert_string_equal(kvt_chat_name(family), family_name);
+    char *copy = kvt_take_string(&kvt_allocator_libc, source.data, source.len);
+    struct kvt_buf out;
+    kvt_buf_init(&out, NULL, 10000);
+    if (kvt_chat_format(family, copy, messages, n, true, &out, &err) != KVT_OK) fail_msg("%s", err.text);
+    kvt_give(&kvt_allocator_libc, copy, source.len + 1, 1);
+    kvt_gguf_close(gguf);
+    return out;
+}
+
+static void phi3_writes_its_chat(void **state) {
+    (void)state;
+    static const char path[] = KVT_SHARED "/fixtures/vocab/ggml-vocab-phi-3.gguf";
+    const struct kvt_chat_message messages[] = {{"user", "Hello"}, {"assistant", "Hi"}, {"user", "Bye"}};
+    if (!kvt_file_exists(path)) {
+        print_message("no %s\n", path);
+        skip();
+    }
+    struct kvt_buf out = chat_of_file(path, "phi3-first", messages, 3);
+    assert_string_equal(kvt_buf_text(&out), "<|user|>\nHello<|end|>\n<|assistant|>\nHi<|end|>\n<|user|>\nBye<|end|>\n"
+                                            "<|assistant|>\n");
+    /* Its tokens, as the file's own merging of the text between them gives them, without the line ends they eat. */
+    struct kvt_text *text = kvt_load_text(path);
+    struct kvt_ids ids = kvt_encode_all(text, out.data, out.len, true);
+    static const int32_t expected[] = {32010, 15043, 32007, 32001, 6324, 32007, 32010, 2648, 29872, 32007, 32001};
+    kvt_assert_ids(&ids, expected, KVT_ARRAY_LEN(expected), "phi-3");
+    assert_true(kvt_text_is_end(text, 32007) && kvt_text_is_end(text, 32000));
+    kvt_ids_finish(&ids);
+    kvt_text_destroy(text);
+    kvt_buf_finish(&out);
+}
+
+static void smollm2_has_a_default_system_message(void **state) {
+    (void)state;
+    const char *path = getenv("KVT_SMOLLM2");
+    const struct kvt_chat_message messages[] = {{"user", "Hello"}};
+    if (!path) {
+        print_message("KVT_SMOLLM2 does not name a file\n");
+        skip();
+    }
+    struct kvt_buf out = chat_of_file(path, "chatml", messages, 1);
+    assert_string_equal(
+        kvt_buf_text(&out),
+        "<|im_start|>system\nYou are a helpful AI assistant named SmolLM, trained by Hugging Face<|im_end|>\n"
+        "<|im_start|>user\nHello<|im_end|>\n<|im_start|>assistant\n");
+    struct kvt_text *text = kvt_load_text(path);
+    struct kvt_ids ids = kvt_encode_all(text, out.data, out.len, true);
+    int n_control = 0;
+    for (size_t i = 0; i < ids.len; i++) n_control += ids.data[i] == 1 || ids.data[i] == 2;
+    assert_int_equal(n_control, 5);
+    assert_true(kvt_text_is_end(text, 0) && kvt_text_is_end(text, 2) && !kvt_text_is_end(text, 1));
+    kvt_assert_decodes(text, &ids, out.data, out.len, "chat");
+    kvt_ids_finish(&ids);
+    kvt_text_destroy(text);
+    kvt_buf_finish(&out);
+}
+
 static void the_hash_is_sha256(void **state) {
     (void)state;
     char hash[65];
@@ -183,9 +253,10 @@ static void the_hash_is_sha256(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_hash_is_sha256),  cmocka_unit_test(vocabularies_give_the_stated_ids),
-        cmocka_unit_test(plain_reads_books),   cmocka_unit_test(biased_reads_books),
-        cmocka_unit_test(smollm2_reads_books), cmocka_unit_test(plain_gives_the_ids_of_hound),
+        cmocka_unit_test(the_hash_is_sha256),   cmocka_unit_test(vocabularies_give_the_stated_ids),
+        cmocka_unit_test(plain_reads_books),    cmocka_unit_test(biased_reads_books),
+        cmocka_unit_test(phi3_writes_its_chat), cmocka_unit_test(smollm2_has_a_default_system_message),
+        cmocka_unit_test(smollm2_reads_books),  cmocka_unit_test(plain_gives_the_ids_of_hound),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -243,8 +243,8 @@ enum kvt_status kvt_seq_read(const struct kvt_seq *seq, int layer, enum kvt_side
         return kvt_fail(err, KVT_ERR_ARG, "there is no layer %d with a KV head %d", layer, head);
     if (side != KVT_SIDE_K && side != KVT_SIDE_V) return kvt_fail(err, KVT_ERR_ARG, "there is no side %d", (int)side);
     if (first < 0 || n < 0 || first > seq->n_rows || n > seq->n_rows - first)
-        return kvt_fail(err, KVT_ERR_RANGE, "rows %lld to %lld are not in a sequence of %lld", (long long)first,
-                        (long long)(first + n), (long long)seq->n_rows);
+        return kvt_fail(err, KVT_ERR_RANGE, "%lld rows from row %lld are not in a sequence of %lld", (long long)n,
+                        (long long)first, (long long)seq->n_rows);
     const int64_t oldest = kvt_layer_first_row(&plan->layers[layer], seq->n_rows), sink = plan->layers[layer].plan.sink;
     if (oldest > sink && first < oldest && first + n > sink)
         return kvt_fail(err, KVT_ERR_RANGE, "rows before %lld have been dropped from layer %d", (long long)oldest,

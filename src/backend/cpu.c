@@ -32,9 +32,8 @@ static void write_tiles(struct kvt_pool *pool, struct kvt_page *page, const void
     memcpy(page->tiles, tiles, bytes - KVT_PAGE_HEADER);
 }
 
-static void encode(struct kvt_pool *pool, const struct kvt_codec *codec, const struct kvt_tile *tile, void *bytes,
-                   int first, int n, const float *rows, ptrdiff_t stride) {
-    kvt_encode_select(codec, pool->kernels.level)(codec, tile, bytes, first, n, rows, stride);
+static void encode(struct kvt_pool *pool, const struct kvt_encode_args *args) {
+    kvt_encode_select(args->codec, pool->kernels.level)(args);
 }
 
 static void decode(struct kvt_pool *pool, const struct kvt_tile *tile, float *rows, ptrdiff_t stride, const void *bytes,

@@ -75,9 +75,8 @@ struct kvt_page_ops {
     /* All tiles of a page to and from the process's memory, as they are. */
     void (*read)(struct kvt_pool *pool, void *tiles, const struct kvt_page *page, size_t bytes);
     void (*write)(struct kvt_pool *pool, struct kvt_page *page, const void *tiles, size_t bytes);
-    /* Rows to and from a tile; see kvt_tile_encode and kvt_tile_decode. */
-    void (*encode)(struct kvt_pool *pool, const struct kvt_codec *codec, const struct kvt_tile *tile, void *bytes,
-                   int first, int n, const float *rows, ptrdiff_t stride);
+    /* Rows to and from a tile; see kvt_encoder and kvt_tile_decode. */
+    void (*encode)(struct kvt_pool *pool, const struct kvt_encode_args *args);
     void (*decode)(struct kvt_pool *pool, const struct kvt_tile *tile, float *rows, ptrdiff_t stride, const void *bytes,
                    int first, int n);
 };

@@ -221,8 +221,9 @@ static bool write_rows(const struct append *a, const struct kvt_step_entry *entr
         }
         const struct kvt_page_shape *shape = &layer->page[region];
         const struct kvt_page *page = mine->list[region].pages[at / KVT_TILE_ROWS];
-        pool->ops->encode(pool, region == KVT_REGION_BODY ? layer->plan.codec[side] : layer->plan.wide[side],
-                          &shape->tile[side], kvt_page_tile(page, shape, head, side), first, n, rows, d);
+        const struct kvt_codec *codec = region == KVT_REGION_BODY ? layer->plan.codec[side] : layer->plan.wide[side];
+        void *to = kvt_page_tile(page, shape, head, side);
+        pool->ops->encode(pool, &(struct kvt_encode_args){codec, &shape->tile[side], to, first, n, rows, d});
         done += n;
     }
     return true;
@@ -242,8 +243,9 @@ static void encode_body(const struct append *a, const struct kvt_step_entry *ent
         const int first = (int)(at % KVT_TILE_ROWS), n = (int)KVT_MIN(KVT_TILE_ROWS - first, end - at);
         pool->ops->decode(pool, &wide->tile[side], rows, d,
                           kvt_page_tile(mine->list[KVT_REGION_TAIL].pages[t], wide, head, side), first, n);
-        pool->ops->encode(pool, layer->plan.codec[side], &body->tile[side],
-                          kvt_page_tile(mine->list[KVT_REGION_BODY].pages[t], body, head, side), first, n, rows, d);
+        void *to = kvt_page_tile(mine->list[KVT_REGION_BODY].pages[t], body, head, side);
+        pool->ops->encode(pool,
+                          &(struct kvt_encode_args){layer->plan.codec[side], &body->tile[side], to, first, n, rows, d});
         at += n;
     }
 }

@@ -32,9 +32,9 @@ static void widen(struct kvt_seq *seq, int l, int64_t first, int64_t end, float 
                 const int d = kvt_tile_row_size(tile);
                 kvt_seq_read_run(seq, l, (enum kvt_side)side, head, at, n, rows, d);
                 clamp(rows, n * d, layer->limit[side]);
-                pool->ops->encode(pool, layer->plan.wide[side], tile,
-                                  kvt_page_tile(page, shape, head, (enum kvt_side)side), (int)(at % KVT_TILE_ROWS), n,
-                                  rows, d);
+                void *to = kvt_page_tile(page, shape, head, (enum kvt_side)side);
+                const int row = (int)(at % KVT_TILE_ROWS);
+                pool->ops->encode(pool, &(struct kvt_encode_args){layer->plan.wide[side], tile, to, row, n, rows, d});
             }
         at += n;
     }

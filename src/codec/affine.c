@@ -48,9 +48,8 @@ static void encode_row(const struct kvt_codec *codec, const struct kvt_tile *til
     }
 }
 
-static void encode(const struct kvt_codec *codec, const struct kvt_tile *tile, void *bytes, int first, int n,
-                   const float *rows, ptrdiff_t stride) {
-    for (int r = 0; r < n; r++) encode_row(codec, tile, bytes, first + r, rows + r * stride);
+static void encode(const struct kvt_encode_args *a) {
+    for (int r = 0; r < a->n; r++) encode_row(a->codec, a->tile, a->bytes, a->first + r, a->rows + r * a->stride);
 }
 
 extern const struct kvt_encoder kvt_encoder_affine;

@@ -135,6 +135,17 @@ struct kvt_codec {
     struct kvt_format format; /* of its tiles on both sides, where the encoder has no describe */
 };
 
+/* Rows [first, first + n) of a tile and what they are encoded from. Rows are finite and within kvt_codec_limit; first and n obey
+ * the codec's granularity. */
+struct kvt_encode_args {
+    const struct kvt_codec *codec;
+    const struct kvt_tile *tile; /* the codec's description */
+    void *bytes;
+    int first, n;
+    const float *rows; /* row i at rows + i * stride */
+    ptrdiff_t stride;
+};
+
 /* An encoder: one file, one line in list.h. */
 struct kvt_encoder {
     const char *grammar;            /* the names of its codecs, for people: "affine{2,3,4,5,6,8}g{32,64,128}" */
@@ -142,17 +153,13 @@ struct kvt_encoder {
     size_t n_codecs;
     /* Null: tiles have the codec's format. */
     void (*describe)(const struct kvt_codec *codec, enum kvt_side side, int d, struct kvt_tile *out);
-    /* Rows are finite and within kvt_codec_limit; first and n obey the granularity. */
-    void (*encode)(const struct kvt_codec *codec, const struct kvt_tile *tile, void *bytes, int first, int n,
-                   const float *rows, ptrdiff_t stride);
+    void (*encode)(const struct kvt_encode_args *args);
 };
 
 /* The description of a codec's tile; d must fit. */
 void kvt_codec_describe(const struct kvt_codec *codec, enum kvt_side side, int d, struct kvt_tile *out);
-/* Rows [first, first + n) to and from a described tile, without checks. decode gives rows in the basis they came in: a rotated
- * tile's rows are rotated back. */
-void kvt_tile_encode(const struct kvt_codec *codec, const struct kvt_tile *tile, void *bytes, int first, int n,
-                     const float *rows, ptrdiff_t stride);
+/* Rows [first, first + n) of a described tile, without checks, in the basis they came in: a rotated tile's rows are rotated
+ * back. */
 void kvt_tile_decode(const struct kvt_tile *tile, float *rows, ptrdiff_t stride, const void *bytes, int first, int n);
 
 /* The largest magnitude that an element of a row may have: f16's, less where rotation adds up elements; f32's for f32 and bf16. */

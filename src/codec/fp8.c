@@ -26,11 +26,7 @@ static void encode_group(const struct kvt_group *g, const float *x) {
     kvt_group_put(g, kvt_f32_bits(scale), codes);
 }
 
-static void encode(const struct kvt_codec *codec, const struct kvt_tile *tile, void *bytes, int first, int n,
-                   const float *rows, ptrdiff_t stride) {
-    (void)codec;
-    kvt_encode_groups(tile, bytes, first, n, rows, stride, encode_group);
-}
+static void encode(const struct kvt_encode_args *a) { kvt_encode_groups(a, encode_group); }
 
 extern const struct kvt_encoder kvt_encoder_fp8;
 

@@ -49,18 +49,16 @@ static void encode_group(const struct kvt_tile *tile, void *bytes, const struct 
     kvt_tile_put_codes(tile, bytes, g->term, g->lane, 0, 1, codes, g->n);
 }
 
-static void encode(const struct kvt_codec *codec, const struct kvt_tile *tile, void *bytes, int first, int n,
-                   const float *rows, ptrdiff_t stride) {
-    const int group = codec->info.group, d = kvt_tile_row_size(tile);
-    if (tile->side == KVT_SIDE_K) {
-        for (int r = 0; r < n; r += group)
-            for (int c = 0; c < d; c++)
-                encode_group(tile, bytes, &(struct group){rows + r * stride + c, stride, group, c, first + r});
-    } else {
-        for (int r = 0; r < n; r++)
-            for (int c = 0; c < d; c += group)
-                encode_group(tile, bytes,
-                             &(struct group){rows + r * stride + c, 1, KVT_MIN(group, d - c), first + r, c});
+static void encode(const struct kvt_encode_args *a) {
+    const int group = a->codec->info.group, d = kvt_tile_row_size(a->tile);
+    const bool is_k = a->tile->side == KVT_SIDE_K;
+    for (int r = 0; r < a->n; r += is_k ? group : 1) {
+        const float *x = a->rows + r * a->stride;
+        const int row = a->first + r;
+        for (int c = 0; c < d; c += is_k ? 1 : group)
+            encode_group(a->tile, a->bytes,
+                         is_k ? &(struct group){x + c, a->stride, group, c, row}
+                              : &(struct group){x + c, 1, KVT_MIN(group, d - c), row, c});
     }
 }
 

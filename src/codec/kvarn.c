@@ -176,17 +176,15 @@ void kvt_kvarn_encode(const struct kvt_kvarn_recipe *recipe, const struct kvt_ti
     }
 }
 
-static void encode(const struct kvt_codec *codec, const struct kvt_tile *tile, void *bytes, int first, int n,
-                   const float *rows, ptrdiff_t stride) {
-    (void)codec, (void)first;
-    if (n == KVT_TILE_ROWS) kvt_kvarn_encode(&(struct kvt_kvarn_recipe){.iterations = 8}, tile, bytes, rows, stride);
+static void encode(const struct kvt_encode_args *a) {
+    if (a->n == KVT_TILE_ROWS)
+        kvt_kvarn_encode(&(struct kvt_kvarn_recipe){.iterations = 8}, a->tile, a->bytes, a->rows, a->stride);
 }
 
-static void encode_parity(const struct kvt_codec *codec, const struct kvt_tile *tile, void *bytes, int first, int n,
-                          const float *rows, ptrdiff_t stride) {
-    (void)codec, (void)first;
-    if (n == KVT_TILE_ROWS)
-        kvt_kvarn_encode(&(struct kvt_kvarn_recipe){.iterations = 16, .parity = true}, tile, bytes, rows, stride);
+static void encode_parity(const struct kvt_encode_args *a) {
+    if (a->n == KVT_TILE_ROWS)
+        kvt_kvarn_encode(&(struct kvt_kvarn_recipe){.iterations = 16, .parity = true}, a->tile, a->bytes, a->rows,
+                         a->stride);
 }
 
 static void describe(const struct kvt_codec *codec, enum kvt_side side, int d, struct kvt_tile *out) {

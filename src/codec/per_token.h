@@ -35,19 +35,19 @@ static inline void kvt_group_put_zero(const struct kvt_group *g, uint16_t f16) {
 typedef void (*kvt_encode_group_fn)(const struct kvt_group *g, const float *x);
 
 /* Cuts rows into the groups of the tile's format, rotated first where the tile is; a last group may be short. */
-static inline void kvt_encode_groups(const struct kvt_tile *tile, void *bytes, int first, int n, const float *rows,
-                                     ptrdiff_t stride, kvt_encode_group_fn encode_group) {
+static inline void kvt_encode_groups(const struct kvt_encode_args *a, kvt_encode_group_fn encode_group) {
+    const struct kvt_tile *tile = a->tile;
     const int d = kvt_tile_row_size(tile), group = tile->format.group ? tile->format.group : d;
     float rotated[KVT_LATENT_MAX];
-    for (int r = 0; r < n; r++) {
-        const float *x = rows + r * stride;
+    for (int r = 0; r < a->n; r++) {
+        const float *x = a->rows + r * a->stride;
         if (tile->format.rotated) {
             memcpy(rotated, x, (size_t)d * sizeof *x);
             kvt_rotate_f16(rotated, d);
             x = rotated;
         }
         for (int c = 0; c < d; c += group)
-            encode_group(&(struct kvt_group){tile, bytes, first + r, c, KVT_MIN(group, d - c)}, x + c);
+            encode_group(&(struct kvt_group){tile, a->bytes, a->first + r, c, KVT_MIN(group, d - c)}, x + c);
     }
 }
 

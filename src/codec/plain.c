@@ -4,10 +4,8 @@
  */
 #include "codec/codec.h"
 
-static void encode(const struct kvt_codec *codec, const struct kvt_tile *tile, void *bytes, int first, int n,
-                   const float *rows, ptrdiff_t stride) {
-    (void)codec;
-    for (int r = 0; r < n; r++) kvt_tile_put_numbers(tile, bytes, first + r, rows + r * stride);
+static void encode(const struct kvt_encode_args *a) {
+    for (int r = 0; r < a->n; r++) kvt_tile_put_numbers(a->tile, a->bytes, a->first + r, a->rows + r * a->stride);
 }
 
 #define PLAIN(id, number, width, text)                                                                                 \

@@ -123,11 +123,6 @@ size_t kvt_codec_tile_bytes(const struct kvt_codec *codec, enum kvt_side side, i
     return tile.bytes;
 }
 
-void kvt_tile_encode(const struct kvt_codec *codec, const struct kvt_tile *tile, void *bytes, int first, int n,
-                     const float *rows, ptrdiff_t stride) {
-    codec->encoder->encode(codec, tile, bytes, first, n, rows, stride);
-}
-
 static enum kvt_status check_rows(const struct kvt_codec *codec, int granularity, int first, int n,
                                   struct kvt_error *err) {
     if (first < 0 || n < 0 || first > KVT_TILE_ROWS || n > KVT_TILE_ROWS - first)
@@ -151,7 +146,8 @@ enum kvt_status kvt_codec_encode(const struct kvt_codec *codec, enum kvt_side si
                                 first + r, c, (double)rows[r * stride + c], codec->info.name, (double)limit);
     struct kvt_tile description;
     kvt_codec_describe(codec, side, d, &description);
-    kvt_tile_encode(codec, &description, tile, first, n, rows, stride);
+    codec->encoder->encode(&(struct kvt_encode_args){
+        .codec = codec, .tile = &description, .bytes = tile, .first = first, .n = n, .rows = rows, .stride = stride});
     return KVT_OK;
 }
 

@@ -29,8 +29,7 @@ typedef void (*kvt_fold_fn)(float *y, ptrdiff_t ld_y, const float *x, ptrdiff_t 
 typedef float (*kvt_soften_fn)(float *scores, int n, float *max, float *sum);
 
 /* exact. What kvt_encoder.encode does. */
-typedef void (*kvt_encode_fn)(const struct kvt_codec *codec, const struct kvt_tile *tile, void *bytes, int first, int n,
-                              const float *rows, ptrdiff_t stride);
+typedef void (*kvt_encode_fn)(const struct kvt_encode_args *args);
 
 struct kvt_kernels {
     enum kvt_level level;

@@ -7,9 +7,7 @@
 
 #include "kernel/kernel.h"
 
-#define KVT_ENCODE_OF(encoder, level)                                                                                  \
-    void kvt_encode_##encoder##_##level(const struct kvt_codec *codec, const struct kvt_tile *tile, void *bytes,       \
-                                        int first, int n, const float *rows, ptrdiff_t stride);
+#define KVT_ENCODE_OF(encoder, level) void kvt_encode_##encoder##_##level(const struct kvt_encode_args *args);
 
 #define KVT_KERNELS_OF(level)                                                                                          \
     void kvt_unpack_##level(const struct kvt_tile *tile, const void *bytes, int i, float *out);                        \

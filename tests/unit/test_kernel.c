@@ -93,9 +93,11 @@ static void check_encode(kvt_encode_fn fn, enum kvt_level level, const struct kv
     float *x = (float *)(void *)guard_last(&gx, row_bytes);
     unsigned char *got = guard_last(&gt, tile.bytes), *want = aligned_alloc(64, tile.bytes);
     fill_rows(rng, x, n, d, kvt_codec_limit(codec, side, d));
+    const struct kvt_encode_args to_got = {codec, &tile, got, first, n, x, d},
+                                 to_want = {codec, &tile, want, first, n, x, d};
     for (size_t i = 0; i < tile.bytes; i++) got[i] = want[i] = (unsigned char)kvt_rng_u64(rng);
-    fn(codec, &tile, got, first, n, x, d);
-    codec->encoder->encode(codec, &tile, want, first, n, x, d);
+    fn(&to_got);
+    codec->encoder->encode(&to_want);
     for (int t = 0; t < tile.n_terms; t++) /* padding of terms may differ where it was noise */
         for (int l = 0; l < tile.n_lanes; l++) {
             const float a = kvt_tile_get(&tile, got, t, l), b = kvt_tile_get(&tile, want, t, l);
@@ -105,8 +107,8 @@ static void check_encode(kvt_encode_fn fn, enum kvt_level level, const struct kv
         }
     memset(got, 0, tile.bytes);
     memset(want, 0, tile.bytes);
-    fn(codec, &tile, got, first, n, x, d);
-    codec->encoder->encode(codec, &tile, want, first, n, x, d);
+    fn(&to_got);
+    codec->encoder->encode(&to_want);
     assert_memory_equal(got, want, tile.bytes);
     free(want);
     guard_finish(&gx), guard_finish(&gt);

@@ -34,7 +34,7 @@ enum kvt_meaning {
     KVT_MEANING_E5M2
 };
 
-/* How scales are stored. Zeros are always f16. */
+/* How scales are stored, and zeros: those as f16 or f32. */
 enum kvt_scale { KVT_SCALE_F16, KVT_SCALE_F32, KVT_SCALE_E8M0, KVT_SCALE_E4M3, KVT_SCALE_NONE };
 
 /* What a codec says of its tile; kvt_tile_init lays it out. The rest of 0 is a sensible default. */
@@ -44,6 +44,7 @@ struct kvt_format {
     int bits, offset;
     enum kvt_scale scale;
     bool has_zero;
+    enum kvt_scale zero; /* where there is one */
     int group; /* elements that share a scale: channels if per_token, else rows. 16, 32, 64, 128, or 0: the whole row */
     bool per_token;
     bool has_factor; /* an f16 factor per element of the other axis, one for each slice of 128 channels */
@@ -110,8 +111,8 @@ void kvt_tile_put_codes(const struct kvt_tile *tile, void *bytes, int term, int 
 unsigned kvt_tile_get_code(const struct kvt_tile *tile, const void *bytes, int term, int lane);
 void kvt_tile_put_scale(const struct kvt_tile *tile, void *bytes, int term, int lane, uint32_t bits);
 uint32_t kvt_tile_get_scale(const struct kvt_tile *tile, const void *bytes, int term, int lane);
-void kvt_tile_put_zero(const struct kvt_tile *tile, void *bytes, int term, int lane, uint16_t f16);
-uint16_t kvt_tile_get_zero(const struct kvt_tile *tile, const void *bytes, int term, int lane);
+void kvt_tile_put_zero(const struct kvt_tile *tile, void *bytes, int term, int lane, uint32_t bits);
+uint32_t kvt_tile_get_zero(const struct kvt_tile *tile, const void *bytes, int term, int lane);
 void kvt_tile_put_factor(const struct kvt_tile *tile, void *bytes, int slice, int lane, uint16_t f16);
 uint16_t kvt_tile_get_factor(const struct kvt_tile *tile, const void *bytes, int slice, int lane);
 /* A whole row of a PLAIN tile, rounded to nearest even. */

@@ -18,6 +18,7 @@
     X(iq4_nl)                                                                                                          \
     X(fp8)                                                                                                             \
     X(mxfp)                                                                                                            \
-    X(turbo)
+    X(turbo)                                                                                                           \
+    X(kivi_parity)
 
 #endif

@@ -37,12 +37,13 @@ struct kvt_codec_info kvt_codec_info(const struct kvt_codec *codec) {
 
 /* ---- names ------------------------------------------------------------------------------------------------------------- */
 
-/* Whether `name` is the codec's, whole or without its group. */
+/* Whether `name` is the codec's, whole or without its group: "kivi4-parity" for "kivi4g32-parity". */
 static bool is_named(const struct kvt_codec *codec, const char *name) {
-    const size_t len = strlen(name);
-    if (strncmp(codec->info.name, name, len) != 0) return false;
-    const char *rest = codec->info.name + len;
-    return *rest == 0 || (codec->info.group > 0 && *rest == 'g' && strchr(name, 'g') == NULL);
+    const char *const whole = codec->info.name, *const group = strchr(whole, 'g');
+    if (strcmp(whole, name) == 0) return true;
+    if (!group) return false;
+    const size_t stem = (size_t)(group - whole);
+    return strncmp(whole, name, stem) == 0 && strcmp(group + 1 + strspn(group + 1, "0123456789"), name + stem) == 0;
 }
 
 /* Levenshtein's distance of two short names. */

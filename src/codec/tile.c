@@ -101,7 +101,7 @@ void kvt_tile_init(struct kvt_tile *tile, enum kvt_side side, int d, const struc
     const int n_scales = lane ? (int)kvt_div_up(tile->n_terms, group) * KVT_BLOCK_LANES
                               : tile->n_terms * KVT_MAX(KVT_BLOCK_LANES / group, 1);
     tile->scale_bytes = round_vector((size_t)n_scales * scale_size(format->scale));
-    tile->zero_bytes = format->has_zero ? round_vector((size_t)n_scales * sizeof(uint16_t)) : 0;
+    tile->zero_bytes = format->has_zero ? round_vector((size_t)n_scales * scale_size(format->zero)) : 0;
     set_bytes(tile);
 }
 
@@ -175,7 +175,7 @@ static char *scale_at(const struct kvt_tile *tile, const void *bytes, int term, 
 
 static char *zero_at(const struct kvt_tile *tile, const void *bytes, int term, int lane) {
     const struct kvt_block block = kvt_tile_block(tile, lane / KVT_BLOCK_LANES);
-    return at_index(bytes, block.zeros, kvt_tile_scale_index(tile, term, lane), sizeof(uint16_t));
+    return at_index(bytes, block.zeros, kvt_tile_scale_index(tile, term, lane), scale_size(tile->format.zero));
 }
 
 static char *factor_at(const struct kvt_tile *tile, const void *bytes, int slice, int lane) {
@@ -183,27 +183,31 @@ static char *factor_at(const struct kvt_tile *tile, const void *bytes, int slice
     return at_index(bytes, block.factors, slice * KVT_BLOCK_LANES + lane % KVT_BLOCK_LANES, sizeof(uint16_t));
 }
 
-/* Stored little-endian, in as many bytes as the type has. */
-void kvt_tile_put_scale(const struct kvt_tile *tile, void *bytes, int term, int lane, uint32_t bits) {
-    char *to = scale_at(tile, bytes, term, lane);
-    for (size_t i = 0; i < scale_size(tile->format.scale); i++) to[i] = (char)(bits >> 8 * i);
+/* Little-endian, in as many bytes as the type has. */
+static void put_bits(char *to, size_t size, uint32_t bits) {
+    for (size_t i = 0; i < size; i++) to[i] = (char)(bits >> 8 * i);
 }
 
-uint32_t kvt_tile_get_scale(const struct kvt_tile *tile, const void *bytes, int term, int lane) {
-    const unsigned char *from = (const unsigned char *)scale_at(tile, bytes, term, lane);
+static uint32_t get_bits(const char *from, size_t size) {
     uint32_t bits = 0;
-    for (size_t i = 0; i < scale_size(tile->format.scale); i++) bits |= (uint32_t)from[i] << 8 * i;
+    for (size_t i = 0; i < size; i++) bits |= (uint32_t)(unsigned char)from[i] << 8 * i;
     return bits;
 }
 
-void kvt_tile_put_zero(const struct kvt_tile *tile, void *bytes, int term, int lane, uint16_t f16) {
-    memcpy(zero_at(tile, bytes, term, lane), &f16, sizeof f16);
+void kvt_tile_put_scale(const struct kvt_tile *tile, void *bytes, int term, int lane, uint32_t bits) {
+    put_bits(scale_at(tile, bytes, term, lane), scale_size(tile->format.scale), bits);
 }
 
-uint16_t kvt_tile_get_zero(const struct kvt_tile *tile, const void *bytes, int term, int lane) {
-    uint16_t f16;
-    memcpy(&f16, zero_at(tile, bytes, term, lane), sizeof f16);
-    return f16;
+uint32_t kvt_tile_get_scale(const struct kvt_tile *tile, const void *bytes, int term, int lane) {
+    return get_bits(scale_at(tile, bytes, term, lane), scale_size(tile->format.scale));
+}
+
+void kvt_tile_put_zero(const struct kvt_tile *tile, void *bytes, int term, int lane, uint32_t bits) {
+    put_bits(zero_at(tile, bytes, term, lane), scale_size(tile->format.zero), bits);
+}
+
+uint32_t kvt_tile_get_zero(const struct kvt_tile *tile, const void *bytes, int term, int lane) {
+    return get_bits(zero_at(tile, bytes, term, lane), scale_size(tile->format.zero));
 }
 
 void kvt_tile_put_factor(const struct kvt_tile *tile, void *bytes, int slice, int lane, uint16_t f16) {
@@ -297,7 +301,7 @@ float kvt_tile_get(const struct kvt_tile *tile, const void *bytes, int term, int
     float value = kvt_code_value(&tile->format, kvt_tile_get_code(tile, bytes, term, lane));
     if (tile->format.scale != KVT_SCALE_NONE)
         value = kvt_scale_get(tile->format.scale, (const char *)bytes + block.scales, i) * value;
-    if (tile->format.has_zero) value += kvt_f32_from_f16(kvt_tile_get_zero(tile, bytes, term, lane));
+    if (tile->format.has_zero) value += kvt_scale_get(tile->format.zero, (const char *)bytes + block.zeros, i);
     if (tile->n_slices)
         value *= kvt_f32_from_f16(kvt_tile_get_factor(tile, bytes, tile->n_slices > 1 ? term / KVT_SLICE : 0, lane));
     return value;

@@ -351,7 +351,10 @@ static void test_names(void **state) {
     assert_string_equal(kvt_codec_info(codec).name, "affine4g64");
     assert_int_equal(kvt_codec_parse(&codec, "kivi2", &err), KVT_OK);
     assert_string_equal(kvt_codec_info(codec).name, "kivi2g32");
-    static const char *const wrong[] = {"", "a", "affine", "affine7", "affine4g", "affine4g6", "f", "kivi4g48", "f16 "};
+    assert_int_equal(kvt_codec_parse(&codec, "kivi2-parity", &err), KVT_OK);
+    assert_string_equal(kvt_codec_info(codec).name, "kivi2g32-parity");
+    static const char *const wrong[] = {"",         "a",    "affine", "affine7",   "affine4g",    "affine4g6",    "f",
+                                        "kivi4g48", "f16 ", "kivi4-", "kivi4-par", "kivi-parity", "kivi4g-parity"};
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++)
         assert_int_equal(kvt_codec_parse(&codec, wrong[i], &err), KVT_ERR_ARG);
     assert_int_equal(kvt_codec_parse(&codec, "afine4g64", &err), KVT_ERR_ARG);

@@ -64,7 +64,7 @@ static struct record encode(char name, enum kvt_side side, int bits, int iterati
     uint16_t axes[3][N];
     for (int r = 0; r < N; r++) {
         axes[0][r] = (uint16_t)kvt_tile_get_scale(&tile, bytes, r, 0);
-        axes[1][r] = kvt_tile_get_zero(&tile, bytes, r, 0);
+        axes[1][r] = (uint16_t)kvt_tile_get_zero(&tile, bytes, r, 0);
         axes[2][r] = kvt_tile_get_factor(&tile, bytes, 0, r);
         for (int c = 0; c < N; c++) {
             const unsigned code = kvt_tile_get_code(&tile, bytes, r, c);

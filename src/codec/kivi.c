@@ -113,11 +113,10 @@ extern const struct kvt_encoder kvt_encoder_kivi, kvt_encoder_kivi_parity;
                  .granularity = g},                                                                                    \
         .encoder = &kvt_encoder_##id                                                                                   \
     }
-#define GROUPS(b, suffix, id, text)                                                                                    \
-    ROW(b, 32, suffix, id, text), ROW(b, 64, suffix, id, text), ROW(b, 128, suffix, id, text)
-#define ROWS(suffix, id, text)                                                                                         \
-    GROUPS(2, suffix, id, text), GROUPS(3, suffix, id, text), GROUPS(4, suffix, id, text),                             \
-        GROUPS(5, suffix, id, text), GROUPS(6, suffix, id, text), GROUPS(8, suffix, id, text)
+#define GROUPS(b, ...) ROW(b, 32, __VA_ARGS__), ROW(b, 64, __VA_ARGS__), ROW(b, 128, __VA_ARGS__)
+#define ROWS(...)                                                                                                      \
+    GROUPS(2, __VA_ARGS__), GROUPS(3, __VA_ARGS__), GROUPS(4, __VA_ARGS__), GROUPS(5, __VA_ARGS__),                    \
+        GROUPS(6, __VA_ARGS__), GROUPS(8, __VA_ARGS__)
 
 static const struct kvt_codec codecs[] = {
     ROWS("", kivi, "keys per channel, values per token: calibration-free, survives biased keys")};

@@ -19,6 +19,7 @@
     X(fp8)                                                                                                             \
     X(mxfp)                                                                                                            \
     X(turbo)                                                                                                           \
-    X(kivi_parity)
+    X(kivi_parity)                                                                                                     \
+    X(affine_metal)
 
 #endif

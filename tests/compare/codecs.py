@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What other libraries make of the rows of tests/support/codec_rows.c, as hashes of scales, zeros and codes.
+"""What other libraries make of the rows of tests/support/codec_rows.c, as hashes: of scales, zeros and codes, and of the arrays in
+which MLX packs them.
 
-    python3 tests/compare/codecs.py [--ggml PATH]           compares with tests/golden/codecs/codes.txt
-    python3 tests/compare/codecs.py [--ggml PATH] --record  writes it
+    python3 tests/compare/codecs.py [--ggml PATH]           compares with codes.txt and mlx.txt in tests/golden/codecs
+    python3 tests/compare/codecs.py [--ggml PATH] --record  writes them
 
 Needs numpy, gguf, ml_dtypes and mlx[cpu] (made with gguf 0.19.0, ml_dtypes 0.6.0, mlx 0.32.4); PATH: llama.cpp's libggml-base.so, by default that of an installed
-llama-cpp-python (made with 0.3.36). A codec whose library is missing is skipped, and keeps its line in the file. The C test
-test_codec_golden reads the file and needs none of them.
+llama-cpp-python (made with 0.3.36). A codec whose library is missing is skipped, and keeps its line in the file. The C tests
+test_codec_golden and test_convert read the files and need none of them.
 """
 import argparse
 import ctypes
@@ -19,7 +20,7 @@ import sys
 
 import numpy as np
 
-GOLDEN = os.path.join(os.path.dirname(__file__), "..", "golden", "codecs", "codes.txt")
+GOLDEN = os.path.join(os.path.dirname(__file__), "..", "golden", "codecs")
 SEED, N_KINDS, N_TILES, TILE = 20250807, 8, 2, 128
 SIZES = (96, 128)
 MASK = (1 << 64) - 1
@@ -137,15 +138,24 @@ def load_ggml(path):
     return ctypes.CDLL(path) if path else None
 
 
-def by_mlx(mode, x):
+def mlx_arrays(mode, x, bits=None, group=None):
+    """Words, scales and biases of mx.quantize; affine's scales have the type of the rows."""
     import mlx.core as mx
     mx.set_default_device(mx.cpu)
-    packed, scale = mx.quantize(mx.array(x), mode=mode)
-    codes = np.array(packed).view(np.uint8)
-    if mode.endswith("4"):
-        codes = np.stack([codes & 15, codes >> 4], axis=-1)
-    scale = np.array(scale).reshape(-1)
-    return scale, np.zeros(len(scale), np.uint16), codes.astype(np.int64).reshape(len(scale), -1)
+    if mode != "affine":
+        packed, scales = mx.quantize(mx.array(x), mode=mode)
+        return np.array(packed), np.array(scales), np.zeros((len(x), 0), np.uint16)
+    packed, scales, biases = mx.quantize(mx.array(x.astype(np.float16)), group_size=group, bits=bits)
+    return np.array(packed), np.array(scales).view(np.uint16), np.array(biases).view(np.uint16)
+
+
+def by_mlx(mode, x, bits=None, group=None):
+    packed, scales, biases = mlx_arrays(mode, x, bits, group)
+    scales = scales.reshape(-1)
+    zeros = biases.reshape(-1) if biases.size else np.zeros(len(scales), np.uint16)
+    bits = bits or int(mode[-1])
+    codes = np.unpackbits(packed.view(np.uint8), bitorder="little").reshape(-1, bits).astype(np.int64) @ (1 << np.arange(bits))
+    return scales, zeros, codes.reshape(len(scales), -1)
 
 
 def fp8(x, name, per_row):
@@ -161,7 +171,29 @@ def fp8(x, name, per_row):
     return stored, np.zeros(len(x), np.uint16), codes
 
 
-# ---- no library stores this: the same steps, written anew in numpy ---------------------------------------------------------
+# ---- no library stores this, or none that runs here: the same steps, written anew in numpy ---------------------------------
+
+def half_away(x):
+    whole = np.trunc(x)
+    return whole + np.copysign((abs(x - whole) >= F(0.5)).astype(F), x)
+
+
+def affine(x, bits, group, metal):
+    """MLX's quantize of rows in f16, by its CPU or its Metal arithmetic."""
+    g = x.astype(np.float16).astype(F).reshape(-1, group)
+    rounded, top = half_away if metal else np.rint, F((1 << bits) - 1)
+    lo, hi = g.min(axis=1), g.max(axis=1)
+    hi = np.maximum(hi, F(0)) if metal else hi
+    low_side = abs(lo) > abs(hi)
+    scale = np.maximum((hi - lo) / top, F(1e-7))
+    scale = np.where(low_side, scale, -scale)
+    edge = np.where(low_side, lo, hi)
+    q0 = rounded(edge / scale)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        scale, zero = np.where(q0 == 0, scale, edge / q0), np.where(q0 == 0, F(0), edge)
+    codes = np.clip(rounded((g - zero[:, None]) / scale[:, None]), F(0), top)
+    return scale.astype(np.float16).view(np.uint16), zero.astype(np.float16).view(np.uint16), codes.astype(np.int64)
+
 
 def gaussian_levels(bits):
     """Lloyd and Max's levels of the unit Gaussian, to the nearest f32 of nine decimals."""
@@ -218,9 +250,31 @@ def hashes(results, d):
     return out
 
 
+def array_hash(words):
+    """FNV-1a over the words of each column, then over the columns' hashes."""
+    start, prime = 0xCBF29CE484222325, np.uint64(0x100000001B3)
+    h = np.full(words.shape[1], start, np.uint64)
+    with np.errstate(over="ignore"):
+        for row in words.astype(np.uint64):
+            h = (h ^ row) * prime
+    out = start
+    for one in h.tolist():
+        out = ((out ^ one) * 0x100000001B3) & MASK
+    return out
+
+
+# ---- what is compared ----------------------------------------------------------------------------------------------------
+
+AFFINE = [(f"affine{bits}g{group}", bits, group) for bits in (2, 3, 4, 5, 6, 8) for group in (32, 64, 128)]
+MODES = [(mode, None, None) for mode in ("mxfp8", "mxfp4", "nvfp4")]
+
+
 def makers(lib):
     """name -> functions of rows that must all agree."""
     out = {}
+    for name, bits, group in AFFINE:
+        out[name] = [lambda x, b=bits, g=group: by_mlx("affine", x, b, g), lambda x, b=bits, g=group: affine(x, b, g, False)]
+        out[name + "-metal"] = [lambda x, b=bits, g=group: affine(x, b, g, True)]
     for name in ("q8_0", "q5_0", "q4_0", "q5_1", "q4_1", "iq4_nl"):
         each = [] if name == "iq4_nl" else [lambda x, n=name: by_gguf(n, x)]
         if lib:
@@ -230,26 +284,30 @@ def makers(lib):
     for kind in ("e4m3", "e5m2"):
         out["fp8" + kind] = [lambda x, k=kind: fp8(x, k, False)]
         out[f"fp8{kind}-row"] = [lambda x, k=kind: fp8(x, k, True)]
-    for mode in ("mxfp8", "mxfp4", "nvfp4"):
+    for mode, _, _ in MODES:
         out[mode] = [lambda x, m=mode: by_mlx(m, x)]
     for bits in (2, 3, 4):
         out[f"turbo{bits}"] = [lambda x, b=bits: turbo(b, x)]
     return out
 
 
-def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--ggml")
-    parser.add_argument("--record", action="store_true")
-    args = parser.parse_args()
-    known, lines, faults = {}, [], 0
-    if os.path.exists(GOLDEN):
-        for line in open(GOLDEN):
-            if not line.startswith("#"):
-                known[tuple(line.split()[:2])] = line.strip()
-    tiles = {d: [rows(d, t) for t in range(N_TILES)] for d in SIZES}
-    for name, each in makers(load_ggml(args.ggml)).items():
+def read_golden(name):
+    path = os.path.join(GOLDEN, name)
+    lines = open(path).read().splitlines() if os.path.exists(path) else []
+    return {tuple(line.split()[:2]): line.strip() for line in lines if not line.startswith("#")}
+
+
+def write_golden(name, comment, lines):
+    with open(os.path.join(GOLDEN, name), "w") as f:
+        f.write(f"# Made by tests/compare/codecs.py --record: {comment}.\n" + "\n".join(lines) + "\n")
+
+
+def compare_codes(tiles, lib, known, record):
+    lines, faults = [], 0
+    for name, each in makers(lib).items():
         for d in SIZES:
+            if "affine" in name and d % int(name.split("-")[0].split("g")[1]):
+                continue
             key = (name, str(d))
             made = {" ".join(f"{h:016x}" for h in hashes([f(x) for x in tiles[d]], d)) for f in each}
             if len(made) > 1:
@@ -258,16 +316,42 @@ def main():
             line = f"{name} {d} {made.pop()}" if made else known.get(key)
             if not each:
                 print(f"{name} {d}: skipped, its library is missing")
-            elif line != known.get(key) and not args.record:
+            elif line != known.get(key) and not record:
                 print(f"{name} {d}: differs from the file")
                 faults += 1
             if line:
                 lines.append(line)
+    return lines, faults
+
+
+def compare_arrays(tiles, known, record):
+    lines, faults = [], 0
+    for name, bits, group in AFFINE + MODES:
+        for d in SIZES:
+            if d % (group or 32):
+                continue
+            each = [mlx_arrays("affine" if group else name, x, bits, group) for x in tiles[d]]
+            line = f"{name} {d} " + " ".join(f"{array_hash(np.concatenate(arrays)):016x}" for arrays in zip(*each))
+            if line != known.get((name, str(d))) and not record:
+                print(f"{name} {d}: MLX's arrays differ from the file")
+                faults += 1
+            lines.append(line)
+    return lines, faults
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--ggml")
+    parser.add_argument("--record", action="store_true")
+    args = parser.parse_args()
+    tiles = {d: [rows(d, t) for t in range(N_TILES)] for d in SIZES}
+    codes, faults = compare_codes(tiles, load_ggml(args.ggml), read_golden("codes.txt"), args.record)
+    arrays, more = compare_arrays(tiles, read_golden("mlx.txt"), args.record)
+    faults += more
     if args.record and not faults:
-        with open(GOLDEN, "w") as f:
-            f.write("# Made by tests/compare/codecs.py --record: codec, head size, a hash for each kind of rows.\n")
-            f.write("\n".join(lines) + "\n")
-    print(f"{len(lines)} lines, {faults} faults")
+        write_golden("codes.txt", "codec, head size, a hash for each kind of rows", codes)
+        write_golden("mlx.txt", "codec, head size, hashes of MLX's words, scales and biases", arrays)
+    print(f"{len(codes) + len(arrays)} lines, {faults} faults")
     return faults > 0
 
 

@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -32,50 +33,67 @@ static float input_up(int i) { return (void)i, 1.5f; }
 static float input_down(int i) { return (void)i, -1.5f; }
 static float input_zero(int i) { return (void)i, 0.0f; }
 
-/* Run on MLX's CPU backend, group 32, f16: scale and zero as bits, codes as MLX packs them. */
+/* MLX, group 32, f16: scale and zero as bits, codes as it packs them. CPU was run, METAL is what its kernels' source says. */
+enum { CPU = 1, METAL = 2, BOTH = 3 };
 static const struct {
+    int backends;
     float (*input)(int i);
     int bits;
     uint16_t scale, zero;
     uint32_t words[8];
 } mlx[] = {
-    {input_a, 2, 0xc0c0, 0x44c0, {0xaaaaffff, 0x00155556}},
-    {input_a, 3, 0xbcc0, 0x44c0, {0x2db6edb7, 0x26db7249, 0x00124949}},
-    {input_a, 4, 0xb839, 0x44c0, {0xbccddeef, 0x88999aab, 0x44556677, 0x00112233}},
-    {input_a, 5, 0xb400, 0x44c0, {0x75be77df, 0x3a56d7c6, 0x35cf8465, 0xc74254b6, 0x00443214}},
-    {input_a, 6, 0xafcb, 0x44c0, {0x77e7cfbf, 0xbb6fc73d, 0x863967a6, 0x5765b75f, 0xa30e4125, 0x00210620}},
-    {input_a,
+    {BOTH, input_a, 2, 0xc0c0, 0x44c0, {0xaaaaffff, 0x00155556}},
+    {BOTH, input_a, 3, 0xbcc0, 0x44c0, {0x2db6edb7, 0x26db7249, 0x00124949}},
+    {BOTH, input_a, 4, 0xb839, 0x44c0, {0xbccddeef, 0x88999aab, 0x44556677, 0x00112233}},
+    {BOTH, input_a, 5, 0xb400, 0x44c0, {0x75be77df, 0x3a56d7c6, 0x35cf8465, 0xc74254b6, 0x00443214}},
+    {BOTH, input_a, 6, 0xafcb, 0x44c0, {0x77e7cfbf, 0xbb6fc73d, 0x863967a6, 0x5765b75f, 0xa30e4125, 0x00210620}},
+    {BOTH,
+     input_a,
      8,
      0xa7cb,
      0x44c0,
      {0xe6eef6ff, 0xc5cdd5de, 0xa4acb5bd, 0x838c949c, 0x636b737b, 0x424a525a, 0x21293139, 0x00081019}},
-    {input_n, 3, 0x3cc0, 0xc4c0, {0x2db6edb7, 0x26db7249, 0x00124949}},
-    {input_n, 4, 0x3839, 0xc4c0, {0xbccddeef, 0x88999aab, 0x44556677, 0x00112233}},
-    {input_b, 2, 0x3d0c, 0xcaf0, {0xaaaaafff, 0x00055555}},
-    {input_b, 4, 0x341c, 0xcaf0, {0xccddeeff, 0x8899aabb, 0x44556677, 0x00112233}},
-    {input_b,
+    {CPU, input_n, 3, 0x3cc0, 0xc4c0, {0x2db6edb7, 0x26db7249, 0x00124949}},
+    {CPU, input_n, 4, 0x3839, 0xc4c0, {0xbccddeef, 0x88999aab, 0x44556677, 0x00112233}},
+    {CPU, input_b, 2, 0x3d0c, 0xcaf0, {0xaaaaafff, 0x00055555}},
+    {CPU, input_b, 4, 0x341c, 0xcaf0, {0xccddeeff, 0x8899aabb, 0x44556677, 0x00112233}},
+    {CPU,
+     input_b,
      8,
      0x23c8,
      0xcaf0,
      {0xe6eff7ff, 0xc5ced6de, 0xa5adb5bd, 0x848c949c, 0x636b737b, 0x424a525a, 0x2129313a, 0x00081019}},
-    {input_zero, 4, 0x8002, 0x0000, {0}},
-    {input_up, 4, 0x8002, 0x3e00, {0}},
-    {input_down, 8, 0x8002, 0xbe00, {0}},
-    {input_sub, 4, 0x8002, 0x001f, {0xccddeeff, 0x8899aabb, 0x44556677, 0x00112233}},
-    {input_sub,
+    {BOTH, input_zero, 4, 0x8002, 0x0000, {0}},
+    {BOTH, input_up, 4, 0x8002, 0x3e00, {0}},
+    {CPU, input_down, 8, 0x8002, 0xbe00, {0}},
+    {BOTH, input_sub, 4, 0x8002, 0x001f, {0xccddeeff, 0x8899aabb, 0x44556677, 0x00112233}},
+    {BOTH,
+     input_sub,
      8,
      0x8002,
      0x001f,
      {0x10111112, 0x0e0f0f10, 0x0c0c0d0d, 0x090a0a0b, 0x07080809, 0x05050606, 0x02030304, 0x00010102}},
-    {input_subn, 4, 0x0002, 0x8020, {0xbccddeef, 0x78899aab, 0x44556677, 0x00112233}},
-    {input_big, 4, 0xefff, 0x7bff, {0x9999aaa0, 0x88889999, 0x77788888, 0xf6677777}},
-    {input_big,
+    {BOTH, input_subn, 4, 0x0002, 0x8020, {0xbccddeef, 0x78899aab, 0x44556677, 0x00112233}},
+    {BOTH, input_big, 4, 0xefff, 0x7bff, {0x9999aaa0, 0x88889999, 0x77788888, 0xf6677777}},
+    {BOTH,
+     input_big,
      8,
      0xdfff,
      0x7bff,
      {0x999b9d00, 0x92949597, 0x8a8c8e90, 0x82848688, 0x7a7c7e80, 0x72747678, 0x6b6c6e70, 0xff656769}},
-    {input_ovf, 2, 0xf7ff, 0x7bff, {0x33333333, 0x33333333}},
-    {input_tie, 4, 0xbc00, 0x4b80, {0xaacceef0, 0x22446688, 0x9abcdef0, 0x12345678}},
+    {CPU, input_ovf, 2, 0xf7ff, 0x7bff, {0x33333333, 0x33333333}},
+    {CPU, input_tie, 4, 0xbc00, 0x4b80, {0xaacceef0, 0x22446688, 0x9abcdef0, 0x12345678}},
+    {METAL, input_b, 2, 0x44a0, 0xcaf0, {0x01555555, 0x00000000}},
+    {METAL, input_b, 4, 0x3b66, 0xcaf0, {0x33444444, 0x22233333, 0x11112222, 0x00001111}},
+    {METAL,
+     input_b,
+     8,
+     0x2af7,
+     0xcaf0,
+     {0x40434547, 0x37393c3e, 0x2e303335, 0x2527292c, 0x1c1e2022, 0x12151719, 0x090b0e10, 0x00020507}},
+    {METAL, input_down, 4, 0x2e66, 0xbe00, {0}},
+    {METAL, input_down, 8, 0x1e06, 0xbe00, {0}},
+    {METAL, input_tie, 4, 0xbc00, 0x4b80, {0xabcdeff0, 0x23456789, 0x9abcdef1, 0x12345678}},
 };
 
 /* Code i of a little-endian bit stream. */
@@ -85,31 +103,35 @@ static unsigned stream_code(const uint32_t *words, int bits, int i) {
     return code;
 }
 
+static void check_mlx(size_t t, enum kvt_side side, bool metal) {
+    const bool k = side == KVT_SIDE_K;
+    const int row = 77;
+    const struct kvt_codec *codec;
+    struct kvt_tile tile;
+    char name[24];
+    snprintf(name, sizeof name, "affine%dg32%s", mlx[t].bits, metal ? "-metal" : "");
+    assert_int_equal(kvt_codec_parse(&codec, name, NULL), KVT_OK);
+    kvt_codec_describe(codec, side, 32, &tile);
+    unsigned char *bytes = aligned_alloc(64, tile.bytes);
+    memset(bytes, 0, tile.bytes);
+    float x[32];
+    for (int i = 0; i < 32; i++) x[i] = mlx[t].input(i);
+    assert_int_equal(kvt_codec_encode(codec, side, 32, bytes, row, 1, x, 32, NULL), KVT_OK);
+    assert_int_equal(kvt_tile_get_scale(&tile, bytes, k ? 0 : row, k ? row : 0), mlx[t].scale);
+    assert_int_equal(kvt_tile_get_zero(&tile, bytes, k ? 0 : row, k ? row : 0) & (mlx[t].zero ? 0xFFFF : 0x7FFF),
+                     mlx[t].zero);
+    for (int i = 0; i < 32; i++)
+        assert_int_equal(kvt_tile_get_code(&tile, bytes, k ? i : row, k ? row : i),
+                         stream_code(mlx[t].words, mlx[t].bits, i));
+    free(bytes);
+}
+
 static void test_affine_equals_mlx(void **state) {
     (void)state;
     for (size_t t = 0; t < sizeof mlx / sizeof mlx[0]; t++)
         for (int side = 0; side < KVT_SIDE_COUNT; side++) {
-            const struct kvt_codec *codec;
-            char name[] = "affineXg32";
-            name[6] = (char)('0' + mlx[t].bits);
-            assert_int_equal(kvt_codec_parse(&codec, name, NULL), KVT_OK);
-            struct kvt_tile tile;
-            kvt_codec_describe(codec, (enum kvt_side)side, 32, &tile);
-            unsigned char *bytes = aligned_alloc(64, tile.bytes);
-            memset(bytes, 0, tile.bytes);
-            float x[32];
-            for (int i = 0; i < 32; i++) x[i] = mlx[t].input(i);
-            const int row = 77;
-            assert_int_equal(kvt_codec_encode(codec, (enum kvt_side)side, 32, bytes, row, 1, x, 32, NULL), KVT_OK);
-            const bool k = side == KVT_SIDE_K;
-            assert_int_equal(kvt_tile_get_scale(&tile, bytes, k ? 0 : row, k ? row : 0), mlx[t].scale);
-            assert_int_equal(kvt_tile_get_zero(&tile, bytes, k ? 0 : row, k ? row : 0) &
-                                 (mlx[t].zero ? 0xFFFF : 0x7FFF),
-                             mlx[t].zero);
-            for (int i = 0; i < 32; i++)
-                assert_int_equal(kvt_tile_get_code(&tile, bytes, k ? i : row, k ? row : i),
-                                 stream_code(mlx[t].words, mlx[t].bits, i));
-            free(bytes);
+            if (mlx[t].backends & CPU) check_mlx(t, (enum kvt_side)side, false);
+            if (mlx[t].backends & METAL) check_mlx(t, (enum kvt_side)side, true);
         }
 }
 

@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "base/attr.h"
+#include "base/half.h"
 #include "codec/codec.h"
 #include "support/codec_rows.h"
 
@@ -43,6 +44,11 @@ static void hash_tile(uint64_t *hashes, const struct kvt_tile *tile, const void 
     }
 }
 
+/* MLX gives affine's scales the type of the rows: these are compared from f16 rows. */
+static void round_f16(float *x, int n) {
+    for (int i = 0; i < n; i++) x[i] = kvt_f32_from_f16(kvt_f16_from_f32(x[i]));
+}
+
 static void check_line(const char *name, int d, const uint64_t *want) {
     const struct kvt_codec *codec;
     assert_int_equal(kvt_codec_parse(&codec, name, NULL), KVT_OK);
@@ -55,6 +61,7 @@ static void check_line(const char *name, int d, const uint64_t *want) {
         for (int k = 0; k < CODEC_ROWS_KINDS; k++) hashes[k] = 0xCBF29CE484222325u;
         for (int t = 0; t < N_TILES; t++) {
             codec_rows_fill(rows, KVT_TILE_ROWS, d, t);
+            if (strncmp(name, "affine", 6) == 0) round_f16(rows, KVT_TILE_ROWS * d);
             memset(bytes, 0, tile.bytes);
             assert_int_equal(kvt_codec_encode(codec, (enum kvt_side)side, d, bytes, 0, KVT_TILE_ROWS, rows, d, NULL),
                              KVT_OK);
@@ -75,10 +82,10 @@ static void test_golden(void **state) {
     int n_lines = 0;
     while (fgets(line, sizeof line, f)) {
         if (line[0] == '#') continue;
-        char name[16];
+        char name[24];
         uint64_t want[CODEC_ROWS_KINDS];
         int d, at = 0;
-        assert_int_equal(sscanf(line, "%15s %d%n", name, &d, &at), 2);
+        assert_int_equal(sscanf(line, "%23s %d%n", name, &d, &at), 2);
         for (int i = 0; i < CODEC_ROWS_KINDS; i++) {
             unsigned long long hash;
             int used = 0;

@@ -1,7 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Encoding: nanoseconds per row of 1024 values (8 heads of 128, 16 of 64), one thread, rows and tiles in cache, beside a plain copy of
- * as many floats. Usage: bench_codec [NAME]...
+ * Encoding and decoding: nanoseconds for 1024 values (8 heads of 128), one thread, rows and tiles in cache, beside a plain copy of as
+ * many floats. The smallest of several rounds, levels and the copy in turn in each round, since a shared machine only ever adds time;
+ * the clock that a chain of additions saw is printed, as machines lower it. Usage: bench_codec [--decode] [NAME]...
+ *
+ *   row    as few rows a call as the codec's granularity allows: what a token costs
+ *   tile   128 rows a call: what a prompt costs
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,86 +15,110 @@
 #include "base/rng.h"
 #include "kernel/kernel.h"
 
-enum { VALUES = 1024, ROUNDS = 9 };
-
-static int compare(const void *a, const void *b) {
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static double median(double *x, int n) {
-    qsort(x, (size_t)n, sizeof *x, compare);
-    return x[n / 2];
-}
+enum { VALUES = 1024, ROUNDS = 15, D = 128, MAX_JOBS = 2 * KVT_LEVEL_COUNT + 1 };
 
 struct job {
-    kvt_encode_fn fn; /* NULL: copy */
+    kvt_encode_fn encode; /* all null: copy */
+    kvt_decode_fn decode;
+    int n;
+    double best;
+};
+
+struct data {
     const struct kvt_codec *codec;
     struct kvt_tile tile;
     unsigned char *bytes;
     float *rows, *sink;
-    int d, n;
 };
 
-static void run(const struct job *j) {
-    if (!j->fn) {
-        for (int r = 0; r < KVT_TILE_ROWS; r++) /* one large memcpy is slow where pages alias */
-            memcpy(j->sink + r * j->d, j->rows + r * j->d, (size_t)j->d * sizeof(float));
-        __asm__ volatile("" : : "r"(j->sink) : "memory");
-        return;
-    }
+static void run(const struct data *x, const struct job *j) {
     for (int r = 0; r < KVT_TILE_ROWS; r += j->n)
-        j->fn(&(struct kvt_encode_args){j->codec, &j->tile, j->bytes, r, j->n, j->rows + r * j->d, j->d});
+        if (j->encode)
+            j->encode(&(struct kvt_encode_args){x->codec, &x->tile, x->bytes, r, j->n, x->rows + r * D, D});
+        else if (j->decode)
+            j->decode(&x->tile, x->sink, D, x->bytes, r, j->n);
+        else
+            memcpy(x->sink + r * D, x->rows + r * D, D * sizeof(float));
+    __asm__ volatile("" : : "r"(x->sink), "r"(x->bytes) : "memory");
 }
 
 /* Nanoseconds for 1024 values. */
-static double time_of(const struct job *j) {
-    double t[ROUNDS];
-    const double scale = 1e9 * VALUES / (KVT_TILE_ROWS * j->d);
-    int reps = 1;
-    for (;;) {
-        const double t0 = kvt_clock_seconds();
-        for (int i = 0; i < reps; i++) run(j);
-        if (kvt_clock_seconds() - t0 > 0.002) break;
-        reps *= 2;
+static double round_of(const struct data *x, const struct job *j) {
+    const double span = 0.0002, start = kvt_clock_seconds();
+    double now = start;
+    int n = 0;
+    for (; n == 0 || now - start < span; n++) {
+        run(x, j);
+        now = kvt_clock_seconds();
     }
-    for (int i = 0; i < ROUNDS; i++) {
-        const double t0 = kvt_clock_seconds();
-        for (int r = 0; r < reps; r++) run(j);
-        t[i] = (kvt_clock_seconds() - t0) / reps * scale;
-    }
-    return median(t, ROUNDS);
+    return (now - start) / n * 1e9 * VALUES / (KVT_TILE_ROWS * D);
 }
 
-static void bench(const struct kvt_codec *codec, int d) {
-    for (int side = 0; side < KVT_SIDE_COUNT; side++) {
-        struct job j = {.codec = codec, .d = d, .n = codec->info.granularity};
-        kvt_codec_describe(codec, (enum kvt_side)side, d, &j.tile);
-        j.bytes = aligned_alloc(64, j.tile.bytes);
-        j.rows = malloc((size_t)(KVT_TILE_ROWS * d) * sizeof(float));
-        j.sink = malloc((size_t)(KVT_TILE_ROWS * d) * sizeof(float));
-        if (!j.bytes || !j.rows || !j.sink) exit(1);
-        memset(j.bytes, 0, j.tile.bytes);
-        struct kvt_rng rng = {1};
-        for (int i = 0; i < KVT_TILE_ROWS * d; i++) j.rows[i] = kvt_rng_normal(&rng);
-        printf("%-14s %s %4d", codec->info.name, side ? "V" : "K", d);
-        for (int l = 0; l < KVT_LEVEL_COUNT; l++) {
-            if (!kvt_level_runs((enum kvt_level)l)) continue;
-            j.fn = l == KVT_LEVEL_REF ? codec->encoder->encode : kvt_encode_kernel(codec, (enum kvt_level)l);
-            if (j.fn) printf("  %s %8.0f", kvt_level_name((enum kvt_level)l), time_of(&j));
-        }
-        j.fn = NULL;
-        printf("  copy %4.0f\n", time_of(&j));
-        free(j.bytes), free(j.rows), free(j.sink);
+static double clock_ghz(void) {
+    double best = 1;
+    for (int round = 0; round < 20; round++) {
+        long x = 0;
+        const double start = kvt_clock_seconds();
+        for (int i = 0; i < 20000; i++) __asm__ volatile("add $1, %0\n add $1, %0\n add $1, %0\n add $1, %0" : "+r"(x));
+        const double t = kvt_clock_seconds() - start;
+        best = t < best ? t : best;
     }
+    return 80000 / best * 1e-9;
+}
+
+static void bench(const struct kvt_codec *codec, enum kvt_side side, bool decodes) {
+    struct data x = {.codec = codec};
+    kvt_codec_describe(codec, side, D, &x.tile);
+    x.bytes = aligned_alloc(64, x.tile.bytes);
+    x.rows = aligned_alloc(64, KVT_TILE_ROWS * D * sizeof(float));
+    x.sink = aligned_alloc(64, KVT_TILE_ROWS * D * sizeof(float));
+    if (!x.bytes || !x.rows || !x.sink) exit(1);
+    memset(x.bytes, 0, x.tile.bytes);
+    struct kvt_rng rng = {1};
+    for (int i = 0; i < KVT_TILE_ROWS * D; i++) x.rows[i] = kvt_rng_normal(&rng);
+    codec->encoder->encode(&(struct kvt_encode_args){codec, &x.tile, x.bytes, 0, KVT_TILE_ROWS, x.rows, D});
+
+    struct job jobs[MAX_JOBS] = {{.n = 1, .best = 1e9}};
+    const char *names[MAX_JOBS] = {"copy"};
+    int n_jobs = 1;
+    for (int l = 0; l < KVT_LEVEL_COUNT; l++) {
+        const enum kvt_level level = (enum kvt_level)l;
+        struct job j = {.best = 1e9};
+        if (!kvt_level_runs(level)) continue;
+        if (decodes)
+            j.decode = kvt_decode_table[level];
+        else
+            j.encode = level == KVT_LEVEL_REF ? codec->encoder->encode : kvt_encode_kernel(codec, level);
+        if (!j.encode && !j.decode) continue;
+        const int least = decodes ? 1 : codec->info.granularity;
+        for (int whole = 0; whole < (least < KVT_TILE_ROWS ? 2 : 1); whole++) {
+            j.n = whole ? KVT_TILE_ROWS : least;
+            names[n_jobs] = kvt_level_name(level);
+            jobs[n_jobs++] = j;
+        }
+    }
+    for (int round = 0; round < ROUNDS; round++)
+        for (int i = 0; i < n_jobs; i++) {
+            const double t = round_of(&x, &jobs[i]);
+            jobs[i].best = t < jobs[i].best ? t : jobs[i].best;
+        }
+    printf("%-14s %c", codec->info.name, side == KVT_SIDE_K ? 'K' : 'V');
+    for (int i = 0; i < n_jobs; i++)
+        printf("  %s%s %6.0f", names[i], i == 0 ? "" : jobs[i].n == KVT_TILE_ROWS ? " tile" : " row", jobs[i].best);
+    printf("\n");
+    free(x.bytes), free(x.rows), free(x.sink);
 }
 
 int main(int argc, char **argv) {
-    printf("ns for 1024 values, medians of %d\n", ROUNDS);
+    const bool decodes = argc > 1 && strcmp(argv[1], "--decode") == 0;
+    const int names = decodes ? 2 : 1;
+    printf("%s, ns for 1024 values, smallest of %d rounds, clock %.2f GHz\n", decodes ? "decode" : "encode", ROUNDS,
+           clock_ghz());
     for (size_t i = 0; i < kvt_codec_count(); i++) {
-        bool wanted = argc < 2;
-        for (int a = 1; a < argc; a++) wanted |= strcmp(argv[a], kvt_codec_at(i)->info.name) == 0;
-        if (wanted) bench(kvt_codec_at(i), 128);
+        const struct kvt_codec *codec = kvt_codec_at(i);
+        bool wanted = argc <= names;
+        for (int a = names; a < argc; a++) wanted |= strcmp(argv[a], codec->info.name) == 0;
+        for (int side = 0; wanted && side < KVT_SIDE_COUNT; side++) bench(codec, (enum kvt_side)side, decodes);
     }
     return 0;
 }

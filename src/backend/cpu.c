@@ -38,8 +38,7 @@ static void encode(struct kvt_pool *pool, const struct kvt_encode_args *args) {
 
 static void decode(struct kvt_pool *pool, const struct kvt_tile *tile, float *rows, ptrdiff_t stride, const void *bytes,
                    int first, int n) {
-    (void)pool;
-    kvt_tile_decode(tile, rows, stride, bytes, first, n);
+    pool->kernels.decode(tile, rows, stride, bytes, first, n);
 }
 
 extern const struct kvt_backend kvt_backend_cpu;

@@ -65,6 +65,8 @@ struct kvt_tile {
     int n_slices;         /* factors per lane; 0: none */
     size_t scale_bytes;   /* of the scales of one lane group (FOLD) or block (LANE) */
     size_t zero_bytes;    /* of its zeros */
+    size_t factor_bytes;  /* of the factors of a block */
+    size_t block_bytes;   /* of factors and codes, or numbers, of a block of 32 lanes */
     size_t bytes;         /* of the tile, a multiple of 64 */
 };
 
@@ -83,7 +85,21 @@ static inline int kvt_tile_n_blocks(const struct kvt_tile *tile) {
 static inline int kvt_tile_row_size(const struct kvt_tile *tile) {
     return tile->side == KVT_SIDE_K ? tile->n_terms : tile->n_lanes;
 }
-struct kvt_block kvt_tile_block(const struct kvt_tile *tile, int i);
+/* Lanes that block i stores. */
+static inline int kvt_block_lanes(const struct kvt_tile *tile, int i) {
+    return tile->n_lanes - i * KVT_BLOCK_LANES > KVT_BLOCK_LANES / 2 ? KVT_BLOCK_LANES : KVT_BLOCK_LANES / 2;
+}
+static inline struct kvt_block kvt_tile_block(const struct kvt_tile *tile, int i) {
+    const int per_group = tile->lane_group > KVT_BLOCK_LANES ? tile->lane_group / KVT_BLOCK_LANES : 1;
+    const int group = per_group == 1 ? i : i / per_group;
+    const size_t side_bytes = tile->scale_bytes + tile->zero_bytes;
+    struct kvt_block block = {.lane = i * KVT_BLOCK_LANES, .n_lanes = kvt_block_lanes(tile, i)};
+    block.scales = (size_t)group * side_bytes + (size_t)(group * per_group) * tile->block_bytes;
+    block.zeros = block.scales + tile->scale_bytes;
+    block.factors = block.scales + side_bytes + (size_t)(i - group * per_group) * tile->block_bytes;
+    block.codes = block.factors + tile->factor_bytes;
+    return block;
+}
 
 /* Planes of a code in storage order: 8 = 4+4, 6 = 4+2, 5 = 4+1, 3 = 2+1. A quad is four consecutive terms. A plane of w bits
  * has 8 / w quads in each vector (the 32-bit words of a block's lanes). step_quads: quads of one step, in which every plane

@@ -30,11 +30,6 @@ int kvt_tile_stored_terms(const struct kvt_tile *tile) {
     return (int)kvt_round_up(tile->n_terms, kvt_planes_of(tile->format.bits).step_quads * QUAD);
 }
 
-/* Lanes that block i stores. */
-static int block_lanes(const struct kvt_tile *tile, int i) {
-    return tile->n_lanes - i * KVT_BLOCK_LANES > KVT_BLOCK_LANES / 2 ? KVT_BLOCK_LANES : KVT_BLOCK_LANES / 2;
-}
-
 /* Bytes of the codes or numbers of a block. */
 static size_t payload_bytes(const struct kvt_tile *tile, int n_lanes) {
     const size_t elements = (size_t)kvt_tile_stored_terms(tile) * (size_t)n_lanes;
@@ -52,25 +47,9 @@ static size_t scale_size(enum kvt_scale scale) {
     }
 }
 
-/* Bytes of the factors of a block. */
-static size_t factor_bytes(const struct kvt_tile *tile) {
-    return (size_t)tile->n_slices * KVT_BLOCK_LANES * sizeof(uint16_t);
-}
-
-struct kvt_block kvt_tile_block(const struct kvt_tile *tile, int i) {
-    const int per_group = KVT_MAX(tile->lane_group / KVT_BLOCK_LANES, 1), group = i / per_group;
-    const size_t full = factor_bytes(tile) + payload_bytes(tile, KVT_BLOCK_LANES);
-    const size_t side_bytes = tile->scale_bytes + tile->zero_bytes;
-    const size_t group_start = (size_t)group * (side_bytes + (size_t)per_group * full);
-    struct kvt_block block = {.lane = i * KVT_BLOCK_LANES, .n_lanes = block_lanes(tile, i)};
-    block.scales = group_start;
-    block.zeros = group_start + tile->scale_bytes;
-    block.factors = group_start + side_bytes + (size_t)(i % per_group) * full;
-    block.codes = block.factors + factor_bytes(tile);
-    return block;
-}
-
 static void set_bytes(struct kvt_tile *tile) {
+    tile->factor_bytes = (size_t)tile->n_slices * KVT_BLOCK_LANES * sizeof(uint16_t);
+    tile->block_bytes = tile->factor_bytes + payload_bytes(tile, KVT_BLOCK_LANES);
     const struct kvt_block last = kvt_tile_block(tile, kvt_tile_n_blocks(tile) - 1);
     tile->bytes = round_vector(last.codes + payload_bytes(tile, last.n_lanes));
 }
@@ -260,7 +239,8 @@ static struct number_row number_row(const struct kvt_tile *tile, int row) {
 static size_t number_place(const struct kvt_tile *tile, const struct number_row *at, int row, int c) {
     if (tile->side == KVT_SIDE_K) return at->first + (size_t)c * at->step;
     const int block = c / KVT_BLOCK_LANES;
-    return (size_t)block * at->block_step + (size_t)(row * block_lanes(tile, block) + c % KVT_BLOCK_LANES) * at->step;
+    return (size_t)block * at->block_step +
+           (size_t)(row * kvt_block_lanes(tile, block) + c % KVT_BLOCK_LANES) * at->step;
 }
 
 void kvt_tile_put_numbers(const struct kvt_tile *tile, void *bytes, int row, const float *x) {

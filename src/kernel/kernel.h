@@ -31,11 +31,16 @@ typedef float (*kvt_soften_fn)(float *scores, int n, float *max, float *sum);
 /* exact. What kvt_encoder.encode does. */
 typedef void (*kvt_encode_fn)(const struct kvt_encode_args *args);
 
+/* exact. What kvt_tile_decode does. */
+typedef void (*kvt_decode_fn)(const struct kvt_tile *tile, float *rows, ptrdiff_t stride, const void *bytes, int first,
+                              int n);
+
 struct kvt_kernels {
     enum kvt_level level;
     kvt_unpack_fn unpack;
     kvt_fold_fn fold;
     kvt_soften_fn soften;
+    kvt_decode_fn decode;
 };
 
 /* The kernels of a level: of the best one that is not above it and has a kernel, operation by operation. */
@@ -48,6 +53,7 @@ kvt_encode_fn kvt_encode_select(const struct kvt_codec *codec, enum kvt_level le
 extern const kvt_unpack_fn kvt_unpack_table[KVT_LEVEL_COUNT];
 extern const kvt_fold_fn kvt_fold_table[KVT_LEVEL_COUNT];
 extern const kvt_soften_fn kvt_soften_table[KVT_LEVEL_COUNT];
+extern const kvt_decode_fn kvt_decode_table[KVT_LEVEL_COUNT];
 /* The kernel of one level, or null. */
 kvt_encode_fn kvt_encode_kernel(const struct kvt_codec *codec, enum kvt_level level);
 

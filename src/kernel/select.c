@@ -14,6 +14,7 @@
 TABLE(unpack);
 TABLE(fold);
 TABLE(soften);
+TABLE(decode);
 
 #define PICK(op)                                                                                                       \
     for (int l = (int)level; l >= 0 && !out.op; l--) out.op = kvt_##op##_table[l]
@@ -23,24 +24,22 @@ struct kvt_kernels kvt_kernels_select(enum kvt_level level) {
     PICK(unpack);
     PICK(fold);
     PICK(soften);
+    PICK(decode);
     return out;
 }
 
 /* ---- encoders ---------------------------------------------------------------------------------------------------------- */
 
-/* Encoders with kernels of their own; any other is its own kernel at every level. */
-#define ENCODERS(X) X(f16) X(affine) X(kivi)
-
 static const struct {
     const struct kvt_encoder *encoder;
     kvt_encode_fn kernel[KVT_LEVEL_COUNT];
 } encode_table[] = {
-#define X(name)                                                                                                        \
+#define X(name, level)                                                                                                 \
     {&kvt_encoder_##name,                                                                                              \
      {[KVT_LEVEL_NEON] = KVT_ARM(kvt_encode_##name##_neon),                                                            \
       [KVT_LEVEL_AVX2] = KVT_X86(kvt_encode_##name##_avx2),                                                            \
       [KVT_LEVEL_AVX512] = KVT_X86(kvt_encode_##name##_avx512)}},
-    ENCODERS(X)
+    KVT_ENCODE_KERNELS(X, any)
 #undef X
 };
 

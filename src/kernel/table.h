@@ -7,6 +7,9 @@
 
 #include "kernel/kernel.h"
 
+/* Encoders with kernels of their own, X(encoder, level); any other is its own kernel at every level. */
+#define KVT_ENCODE_KERNELS(X, level) X(f16, level) X(affine, level) X(kivi, level) X(q_0, level) X(q_1, level)
+
 #define KVT_ENCODE_OF(encoder, level) void kvt_encode_##encoder##_##level(const struct kvt_encode_args *args);
 
 #define KVT_KERNELS_OF(level)                                                                                          \
@@ -14,7 +17,9 @@
     void kvt_fold_##level(float *y, ptrdiff_t ld_y, const float *x, ptrdiff_t ld_x, int n, const float *block,         \
                           int n_terms);                                                                                \
     float kvt_soften_##level(float *scores, int n, float *max, float *sum);                                            \
-    KVT_ENCODE_OF(f16, level) KVT_ENCODE_OF(affine, level) KVT_ENCODE_OF(kivi, level)
+    void kvt_decode_##level(const struct kvt_tile *tile, float *rows, ptrdiff_t stride, const void *bytes, int first,  \
+                            int n);                                                                                    \
+    KVT_ENCODE_KERNELS(KVT_ENCODE_OF, level)
 
 KVT_KERNELS_OF(ref)
 KVT_KERNELS_OF(neon)

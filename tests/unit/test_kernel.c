@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -67,65 +68,208 @@ static void test_unpack(void **state) {
     }
 }
 
-/* Ordinary rows and rows with all that hurts: constant, zero, signed zeros, an outlier, tiny, large. */
-static void fill_rows(struct kvt_rng *rng, float *x, int n, int d, float limit) {
-    for (int r = 0; r < n; r++) {
-        const int kind = (int)kvt_rng_below(rng, 8);
-        const float scale = kind == 3 ? limit / 8 : kind == 4 ? 1e-7f : 1;
-        for (int c = 0; c < d; c++)
-            x[r * d + c] = kind == 1   ? 0.75f
-                           : kind == 2 ? (kvt_rng_below(rng, 2) ? 0.0f : -0.0f)
-                           : kind == 6 ? (float)kvt_rng_below(rng, 16) / 2 /* ties */
-                                       : scale * kvt_rng_normal(rng);
-        if (kind == 5) x[r * d + (int)kvt_rng_below(rng, (uint64_t)d)] = kvt_rng_below(rng, 2) ? limit : -limit;
+static void check_decode(kvt_decode_fn fn, enum kvt_level level, const struct kvt_codec *codec, enum kvt_side side,
+                         int d, struct kvt_rng *rng) {
+    struct kvt_tile tile;
+    struct guard in, out;
+    kvt_codec_describe(codec, side, d, &tile);
+    const int n = 1 + (int)kvt_rng_below(rng, kvt_rng_below(rng, 2) ? 8 : KVT_TILE_ROWS);
+    const int first = (int)kvt_rng_below(rng, (uint64_t)(KVT_TILE_ROWS - n + 1)),
+              stride = d + (int)kvt_rng_below(rng, 3);
+    const size_t len = (size_t)((n - 1) * stride + d), out_bytes = len * sizeof(float);
+    assert_true(guard_init(&in, tile.bytes) && guard_init(&out, out_bytes));
+    unsigned char *bytes = guard_last(&in, tile.bytes);
+    float *got = (float *)(void *)guard_last(&out, out_bytes), *want = malloc(out_bytes);
+    fill_tile(rng, &tile, bytes);
+    memset(got, 0xAA, out_bytes);
+    memset(want, 0xAA, out_bytes);
+    fn(&tile, got, stride, bytes, first, n);
+    kvt_tile_decode(&tile, want, stride, bytes, first, n);
+    for (size_t i = 0; i < len; i++)
+        if (!same(got[i], want[i]))
+            fail_msg("%s %s side %d d %d rows %d+%d, element %zu: %a, not %a", kvt_level_name(level), codec->info.name,
+                     (int)side, d, first, n, i, (double)got[i], (double)want[i]);
+    free(want);
+    guard_finish(&in);
+    guard_finish(&out);
+}
+
+static void test_decode(void **state) {
+    (void)state;
+    static const int sizes[] = {8, 64, 72, 80, 96, 128, 576};
+    struct kvt_rng rng = {9};
+    for (int l = 0; l < KVT_LEVEL_COUNT; l++) {
+        if (!kvt_decode_table[l] || !kvt_level_runs((enum kvt_level)l)) continue;
+        for (size_t i = 0; i < kvt_codec_count(); i++)
+            for (size_t s = 0; s < sizeof sizes / sizeof sizes[0]; s++)
+                for (int side = 0; side < KVT_SIDE_COUNT; side++)
+                    if (kvt_codec_fits(kvt_codec_at(i), (enum kvt_side)side, sizes[s], NULL) == KVT_OK)
+                        check_decode(kvt_decode_table[l], (enum kvt_level)l, kvt_codec_at(i), (enum kvt_side)side,
+                                     sizes[s], &rng);
     }
 }
 
-static void check_encode(kvt_encode_fn fn, enum kvt_level level, const struct kvt_codec *codec, enum kvt_side side,
-                         int d, struct kvt_rng *rng) {
-    struct kvt_tile tile;
-    struct guard gx, gt;
-    kvt_codec_describe(codec, side, d, &tile);
-    const int g = codec->info.granularity, n = g * (1 + (int)kvt_rng_below(rng, (uint64_t)(KVT_TILE_ROWS / g)));
-    const int first = g * (int)kvt_rng_below(rng, (uint64_t)((KVT_TILE_ROWS - n) / g + 1));
-    const size_t row_bytes = (size_t)(n * d) * sizeof(float);
-    assert_true(guard_init(&gx, row_bytes) && guard_init(&gt, tile.bytes));
-    float *x = (float *)(void *)guard_last(&gx, row_bytes);
-    unsigned char *got = guard_last(&gt, tile.bytes), *want = aligned_alloc(64, tile.bytes);
-    fill_rows(rng, x, n, d, kvt_codec_limit(codec, side, d));
-    const struct kvt_encode_args to_got = {codec, &tile, got, first, n, x, d},
-                                 to_want = {codec, &tile, want, first, n, x, d};
-    for (size_t i = 0; i < tile.bytes; i++) got[i] = want[i] = (unsigned char)kvt_rng_u64(rng);
-    fn(&to_got);
-    codec->encoder->encode(&to_want);
-    for (int t = 0; t < tile.n_terms; t++) /* padding of terms may differ where it was noise */
-        for (int l = 0; l < tile.n_lanes; l++) {
-            const float a = kvt_tile_get(&tile, got, t, l), b = kvt_tile_get(&tile, want, t, l);
-            if (!same(a, b))
-                fail_msg("%s %s side %d d %d rows %d+%d term %d lane %d: %a, not %a", kvt_level_name(level),
-                         codec->info.name, (int)side, d, first, n, t, l, (double)a, (double)b);
+/* Ordinary rows and rows with all that hurts. */
+static void fill_rows(struct kvt_rng *rng, float *x, int n, int d, ptrdiff_t stride, float limit) {
+    for (int r = 0; r < n; r++, x += stride) {
+        const int kind = (int)kvt_rng_below(rng, 12);
+        const float scale = kind == 0 ? limit / 8 : kind == 1 ? 1e-7f : kind == 2 ? 1e-39f : 1;
+        for (int c = 0; c < d; c++) {
+            const float normal = kvt_rng_normal(rng), sign = kvt_rng_below(rng, 2) ? 1 : -1;
+            switch (kind) {
+            case 3: x[c] = 0.75f; break;
+            case 4: x[c] = 0 * sign; break;
+            case 5:
+                x[c] = kvt_rng_below(rng, 2) ? fabsf(normal) : 0 * sign;
+                break;                                               /* the smallest is a zero of some sign */
+            case 6: x[c] = (float)kvt_rng_below(rng, 16) / 2; break; /* ties */
+            case 7: x[c] = sign * 1.5f; break;                       /* equal magnitudes */
+            case 8: x[c] = 300 + normal / 64; break;                 /* a bias that f16 does not hold */
+            case 9: x[c] = sign * (float)(2 * kvt_rng_below(rng, 256) + 1) / 2; break; /* halves of many codes */
+            default: x[c] = fmaxf(-limit, fminf(limit, scale * normal));
+            }
         }
-    memset(got, 0, tile.bytes);
-    memset(want, 0, tile.bytes);
-    fn(&to_got);
-    codec->encoder->encode(&to_want);
-    assert_memory_equal(got, want, tile.bytes);
-    free(want);
-    guard_finish(&gx), guard_finish(&gt);
+        if (kind >= 10) x[(int)kvt_rng_below(rng, (uint64_t)d)] = kvt_rng_below(rng, 2) ? limit : -limit;
+    }
 }
+
+/* One drawn call of a kernel and of its codec's own encoder. */
+struct trial {
+    const struct kvt_codec *codec;
+    struct kvt_tile tile;
+    int first, n;
+    ptrdiff_t stride;
+    struct guard gx, gt;
+    float *x;
+    unsigned char *got, *want;
+};
+
+static void trial_init(struct trial *t, const struct kvt_codec *codec, enum kvt_side side, int d, struct kvt_rng *rng) {
+    const int g = codec->info.granularity, most = KVT_TILE_ROWS / g;
+    t->codec = codec;
+    kvt_codec_describe(codec, side, d, &t->tile);
+    t->n = g * (1 + (int)kvt_rng_below(rng, (uint64_t)most));
+    if (kvt_rng_below(rng, 4) == 0) t->n = g; /* as tokens come */
+    t->first = g * (int)kvt_rng_below(rng, (uint64_t)((KVT_TILE_ROWS - t->n) / g + 1));
+    if (kvt_rng_below(rng, 3) == 0) t->first = 0, t->n = KVT_TILE_ROWS;
+    t->stride = d + (int)kvt_rng_below(rng, 3);
+    const size_t len = (size_t)((t->n - 1) * t->stride + d), bytes = len * sizeof(float);
+    assert_true(guard_init(&t->gx, bytes) && guard_init(&t->gt, t->tile.bytes));
+    t->x = (float *)(void *)(kvt_rng_below(rng, 2) ? guard_first(&t->gx) : guard_last(&t->gx, bytes));
+    t->got = kvt_rng_below(rng, 2) ? guard_first(&t->gt) : guard_last(&t->gt, t->tile.bytes);
+    t->want = aligned_alloc(64, t->tile.bytes);
+    assert_non_null(t->want);
+    fill_rows(rng, t->x, t->n, d, t->stride, kvt_codec_limit(codec, side, d));
+}
+
+static void trial_finish(struct trial *t) {
+    free(t->want);
+    guard_finish(&t->gx), guard_finish(&t->gt);
+}
+
+static void trial_run(struct trial *t, kvt_encode_fn fn) {
+    struct kvt_encode_args args = {t->codec, &t->tile, t->got, t->first, t->n, t->x, t->stride};
+    fn(&args);
+    args.bytes = t->want;
+    t->codec->encoder->encode(&args);
+}
+
+/* Whether the kernel differs from the codec: over noise in every value, of the rows and of those around them (padding may
+ * differ where it was noise), and over zeros in every byte. */
+static bool trial_differs(struct trial *t, kvt_encode_fn fn, struct kvt_rng *rng, char *what, size_t what_bytes) {
+    const struct kvt_tile *tile = &t->tile;
+    for (size_t i = 0; i < tile->bytes; i++) t->got[i] = t->want[i] = (unsigned char)kvt_rng_u64(rng);
+    trial_run(t, fn);
+    for (int term = 0; term < tile->n_terms; term++)
+        for (int lane = 0; lane < tile->n_lanes; lane++) {
+            const float a = kvt_tile_get(tile, t->got, term, lane), b = kvt_tile_get(tile, t->want, term, lane);
+            if (same(a, b)) continue;
+            snprintf(what, what_bytes, "term %d lane %d is %a, not %a", term, lane, (double)a, (double)b);
+            return true;
+        }
+    memset(t->got, 0, tile->bytes);
+    memset(t->want, 0, tile->bytes);
+    trial_run(t, fn);
+    for (size_t i = 0; i < tile->bytes; i++)
+        if (t->got[i] != t->want[i]) {
+            snprintf(what, what_bytes, "byte %zu is %02x, not %02x", i, t->got[i], t->want[i]);
+            return true;
+        }
+    return false;
+}
+
+static const int encode_sizes[] = {8, 64, 72, 80, 96, 128, 192, 512, 576};
 
 static void test_encode(void **state) {
     (void)state;
-    static const int sizes[] = {64, 128, 8, 72, 80, 192, 512};
     struct kvt_rng rng = {8};
     for (int l = 0; l < KVT_LEVEL_COUNT; l++)
         for (size_t i = 0; i < kvt_codec_count(); i++) {
-            const kvt_encode_fn fn = kvt_encode_kernel(kvt_codec_at(i), (enum kvt_level)l);
+            const struct kvt_codec *codec = kvt_codec_at(i);
+            const kvt_encode_fn fn = kvt_encode_kernel(codec, (enum kvt_level)l);
             if (!fn || !kvt_level_runs((enum kvt_level)l)) continue;
-            for (size_t s = 0; s < sizeof sizes / sizeof sizes[0]; s++)
+            for (size_t s = 0; s < sizeof encode_sizes / sizeof encode_sizes[0]; s++)
                 for (int side = 0; side < KVT_SIDE_COUNT; side++)
-                    for (int rep = 0; rep < 3; rep++)
-                        check_encode(fn, (enum kvt_level)l, kvt_codec_at(i), (enum kvt_side)side, sizes[s], &rng);
+                    for (int rep = 0; rep < (encode_sizes[s] < 200 ? 5 : 1); rep++) {
+                        const int d = encode_sizes[s];
+                        struct trial t;
+                        char what[100];
+                        if (kvt_codec_fits(codec, (enum kvt_side)side, d, NULL) != KVT_OK) continue;
+                        trial_init(&t, codec, (enum kvt_side)side, d, &rng);
+                        if (trial_differs(&t, fn, &rng, what, sizeof what))
+                            fail_msg("%s %s %c d %d rows %d+%d: %s", kvt_level_name((enum kvt_level)l),
+                                     codec->info.name, "KV"[side], d, t.first, t.n, what);
+                        trial_finish(&t);
+                    }
+        }
+}
+
+/* ---- kernels with one fault each, which the trials must find ----------------------------------------------------------- */
+
+static void skips_last_group(const struct kvt_encode_args *a) {
+    struct kvt_encode_args fewer = *a;
+    fewer.n -= a->codec->info.granularity;
+    if (fewer.n > 0) a->codec->encoder->encode(&fewer);
+}
+
+/* Works on rows that are off by less than half a unit of f16. */
+static void rounds_rows(const struct kvt_encode_args *a) {
+    const int d = kvt_tile_row_size(a->tile);
+    struct kvt_encode_args other = *a;
+    float *x = malloc((size_t)(a->n * d) * sizeof *x);
+    assert_non_null(x);
+    for (int r = 0; r < a->n; r++)
+        for (int c = 0; c < d; c++) x[r * d + c] = a->rows[r * a->stride + c] * 1.0003f;
+    other.rows = x, other.stride = d;
+    a->codec->encoder->encode(&other);
+    free(x);
+}
+
+static void touches_last_byte(const struct kvt_encode_args *a) {
+    a->codec->encoder->encode(a);
+    ((unsigned char *)a->bytes)[a->tile->bytes - 1] ^= 1;
+}
+
+static void touches_first_scale(const struct kvt_encode_args *a) {
+    a->codec->encoder->encode(a);
+    *(unsigned char *)a->bytes ^= 1;
+}
+
+static void test_broken_encoders(void **state) {
+    (void)state;
+    static const kvt_encode_fn broken[] = {skips_last_group, rounds_rows, touches_last_byte, touches_first_scale};
+    struct kvt_rng rng = {10};
+    for (size_t b = 0; b < sizeof broken / sizeof broken[0]; b++)
+        for (size_t i = 0; i < kvt_codec_count(); i++) {
+            bool found = false;
+            for (int rep = 0; rep < 8 && !found; rep++) {
+                struct trial t;
+                char what[100];
+                trial_init(&t, kvt_codec_at(i), (enum kvt_side)(rep % 2), 64, &rng);
+                found = trial_differs(&t, broken[b], &rng, what, sizeof what);
+                trial_finish(&t);
+            }
+            if (!found) fail_msg("fault %zu of %s was not found", b, kvt_codec_at(i)->info.name);
         }
 }
 
@@ -226,8 +370,9 @@ static void test_select(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_unpack), cmocka_unit_test(test_encode), cmocka_unit_test(test_fold),
-        cmocka_unit_test(test_soften), cmocka_unit_test(test_exp),    cmocka_unit_test(test_select),
+        cmocka_unit_test(test_unpack), cmocka_unit_test(test_encode), cmocka_unit_test(test_broken_encoders),
+        cmocka_unit_test(test_decode), cmocka_unit_test(test_fold),   cmocka_unit_test(test_soften),
+        cmocka_unit_test(test_exp),    cmocka_unit_test(test_select),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

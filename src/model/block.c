@@ -49,6 +49,21 @@ static struct kvt_rows rows_of(const float *data, int n_heads, int size) {
     return (struct kvt_rows){data, KVT_TYPE_F32, (ptrdiff_t)n_heads * size, size};
 }
 
+static enum kvt_status look(const struct kvt_pass *p, int n_q_heads, const struct kvt_rows *q, const struct kvt_rows *k,
+                            const struct kvt_rows *v, struct kvt_error *err) {
+    const struct kvt_layer_rows rows = {
+        .layer = p->layer,
+        .n = p->n,
+        .n_q_heads = n_q_heads,
+        .position = p->position,
+        .scale = p->model->config.score_scale,
+        .q = *q,
+        .k = *k,
+        .v = *v,
+    };
+    return p->tap.look(p->tap.ctx, &rows, err);
+}
+
 enum kvt_status kvt_block_attend(struct kvt_pass *p, const struct kvt_layer *layer, struct kvt_error *err) {
     const struct kvt_config *c = &p->model->config;
     const int n_q = layer->config.n_q_heads, n_kv = layer->config.n_kv_heads;
@@ -59,6 +74,7 @@ enum kvt_status kvt_block_attend(struct kvt_pass *p, const struct kvt_layer *lay
 
     const struct kvt_rows q = rows_of(p->q, n_q, c->k_size), k = rows_of(p->k, n_kv, c->k_size),
                           v = rows_of(p->v, n_kv, c->v_size);
+    if (p->tap.look) KVT_TRY(look(p, n_q, &q, &k, &v, err));
     KVT_TRY(kvt_step_append(p->step, p->layer, &k, &v, &q, n_q, err));
     if (p->first == p->n) return KVT_OK;
     const struct kvt_attend attend = {

@@ -13,6 +13,7 @@ struct kvt_pass {
     enum kvt_level level;
     struct kvt_step *step;
     struct kvt_arena scratch; /* of products */
+    struct kvt_tap tap;
     int n_max;
 
     int n;            /* tokens of this pass */

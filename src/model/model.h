@@ -43,6 +43,21 @@ const char *kvt_model_blas_name(void); /* what multiplies large matrices: "OpenB
 
 /* ---- session ---------------------------------------------------------------------------------------------------------- */
 
+/* What one layer is about to give its cache for n tokens from `position` on: rows of all heads after RoPE, in f32. */
+struct kvt_layer_rows {
+    int layer, n, n_q_heads;
+    int64_t position;
+    float scale; /* of the scores */
+    struct kvt_rows q, k, v;
+};
+
+/* Looks at them, layer by layer of each forward pass; a failure ends the pass and is the evaluation's. */
+struct kvt_tap {
+    enum kvt_status (*look)(void *ctx, const struct kvt_layer_rows *rows,
+                            struct kvt_error *err); /* NULL: nobody does */
+    void *ctx;
+};
+
 struct kvt_session_options {
     const char *kv;         /* NULL: "f16" */
     int sink, tail;         /* rows in 16 bits */
@@ -54,6 +69,7 @@ struct kvt_session_options {
     const struct kvt_parallel *parallel; /* copied; NULL: the calling thread */
     const struct kvt_allocator *allocator;
     uint64_t cache_byte_limit; /* 0: none */
+    struct kvt_tap tap;
 };
 
 /* A session belongs to one thread at a time; the model may serve many sessions at once. */

@@ -63,6 +63,7 @@ static enum kvt_status create(struct kvt_session *s, const struct kvt_session_op
     KVT_TRY(kvt_seq_create(&s->seq, s->pool, s->n_ctx, err));
     KVT_TRY(kvt_step_create(&s->step, s->pool, 1, s->n_batch, err));
     KVT_TRY(kvt_pass_init(&s->pass, s->model, s->n_batch, level, &s->parallel, s->step, &s->allocator, err));
+    s->pass.tap = o->tap;
     s->kept = kvt_take(&s->allocator, kept_len(s), sizeof *s->kept);
     if (!s->kept) return kvt_fail(err, KVT_ERR_NOMEM, "no memory to keep the outputs of %d tokens", s->n_keep_max);
     return KVT_OK;

@@ -3,21 +3,22 @@
 #include <stdio.h>
 
 #include "base/check.h"
-#include "base/file.h"
 #include "cli/command.h"
+#include "cli/input_options.h"
 #include "cli/term.h"
 #include "fidelity/fidelity.h"
 
-enum { TEXT_BYTES_MAX = 64 << 20, REPORT_BYTES_MAX = 16 << 20, NAME_MAX_BYTES = 300 };
+enum { REPORT_BYTES_MAX = 16 << 20 };
 
 struct settings {
-    const char *model, *text, *ids, *reference, *level;
+    const char *model, *reference, *level;
     struct kvt_opt_texts kv;
-    int64_t self, seed, chunk, chunks, sink, tail, n_threads;
+    struct kvt_input_settings input;
+    int64_t chunk, chunks, sink, tail, n_threads;
     bool bos_each_chunk, json, quiet;
 };
 
-static const struct settings defaults = {.reference = "f16", .chunk = 512, .seed = 1};
+static const struct settings defaults = {.reference = "f16", .chunk = 512, .input = KVT_INPUT_DEFAULTS};
 
 /* What is measured where no --kv is given. */
 static const char *const usual[] = {"f16", "affine8g64", "affine4g64"};
@@ -37,15 +38,6 @@ static const struct kvt_opt options[] = {
      .help = "keep the newest N rows of each in 16 bits"},
     {KVT_OPT_TEXT, .name = "reference", .value = "K[,V]", .at = AT(reference),
      .help = "the cache that they are held against"},
-    {KVT_OPT_GROUP, .name = "Text, one of"},
-    {KVT_OPT_TEXT, .name = "text", .value = "FILE", .at = AT(text), .not_with = "ids self",
-     .help = "a plain text, \"-\" for standard input"},
-    {KVT_OPT_TEXT, .name = "ids", .value = "FILE", .at = AT(ids), .not_with = "text self",
-     .help = "token ids, one per line"},
-    {KVT_OPT_INT, .name = "self", .value = "N", .at = AT(self), .min = 2, .max = 1 << 30, .not_with = "text ids",
-     .help = "N tokens that the model writes itself, at temperature 1 with a 16-bit cache"},
-    {KVT_OPT_INT, .name = "seed", .brief = "s", .value = "N", .at = AT(seed), .max = 0xFFFFFFFFp0, .needs = "self",
-     .help = "the same seed gives the same text"},
     {KVT_OPT_GROUP, .name = "Measurement"},
     {KVT_OPT_INT, .name = "chunk", .value = "N", .at = AT(chunk), .min = 2, .max = 1 << 30,
      .help = "tokens of a chunk; each begins with an empty cache"},
@@ -63,6 +55,8 @@ static const struct kvt_opt options[] = {
 };
 /* clang-format on */
 
+static const struct kvt_opt_shared shared[] = {{kvt_input_options, KVT_INPUT_N_OPTIONS, AT(input)}};
+
 /* Everything of one run of the command. */
 struct work {
     const struct settings *settings;
@@ -70,48 +64,8 @@ struct work {
     struct kvt_term_progress progress;
     struct kvt_model *model;
     struct kvt_ids ids;
-    char text_name[NAME_MAX_BYTES];
+    char text_name[KVT_INPUT_NAME_MAX];
 };
-
-/* ---- the text --------------------------------------------------------------------------------------------------------- */
-
-static enum kvt_status read_file(struct work *w, const char *path, struct kvt_error *err) {
-    struct kvt_buf file;
-    enum kvt_status status;
-    kvt_buf_init(&file, NULL, TEXT_BYTES_MAX);
-    snprintf(w->text_name, sizeof w->text_name, "%s", path);
-    KVT_TRY_OUT(kvt_file_read(&file, path, err));
-    if (w->settings->ids)
-        status =
-            kvt_fidelity_read_ids(&w->ids, kvt_buf_text(&file), file.len, path, kvt_model_info(w->model).n_vocab, err);
-    else
-        status = kvt_fidelity_read_text(&w->ids, kvt_buf_text(&file), file.len, w->model, err);
-out:
-    kvt_buf_finish(&file);
-    return status;
-}
-
-static enum kvt_status sample(struct work *w, struct kvt_error *err) {
-    const struct settings *s = w->settings;
-    const struct kvt_self_options self = {
-        .n = (int)s->self,
-        .chunk = (int)s->chunk,
-        .seed = (uint64_t)s->seed,
-        .level = s->level,
-        .parallel = &w->parallel,
-        .progress = &w->progress.progress,
-    };
-    snprintf(w->text_name, sizeof w->text_name, "self:%d, seed %lld", self.n, (long long)s->seed);
-    return kvt_fidelity_sample(&w->ids, w->model, &self, err);
-}
-
-static enum kvt_status make_text(struct work *w, struct kvt_error *err) {
-    const struct settings *s = w->settings;
-    if (!s->self) return read_file(w, s->ids ? s->ids : s->text, err);
-    if (s->self >= s->chunk) return sample(w, err);
-    return kvt_fail(err, KVT_ERR_ARG, "--self %lld is less than one chunk of %lld tokens", (long long)s->self,
-                    (long long)s->chunk);
-}
 
 /* ---- the measurement -------------------------------------------------------------------------------------------------- */
 
@@ -167,11 +121,22 @@ static enum kvt_status make_options(struct kvt_fidelity_options *out, const stru
     return KVT_OK;
 }
 
+static enum kvt_status read_text(struct work *w, struct kvt_error *err) {
+    const struct kvt_input_reader reader = {
+        .model = w->model,
+        .chunk = (int)w->settings->chunk,
+        .level = w->settings->level,
+        .parallel = &w->parallel,
+        .progress = &w->progress.progress,
+    };
+    return kvt_input_read(&w->ids, w->text_name, &w->settings->input, &reader, err);
+}
+
 static enum kvt_status measure(struct work *w, struct kvt_error *err) {
     struct kvt_fidelity_options o;
     struct kvt_fidelity_result result = {0};
     KVT_TRY(make_options(&o, w, err));
-    KVT_TRY(make_text(w, err));
+    KVT_TRY(read_text(w, err));
     o.ids = w->ids.data;
     o.n_ids = w->ids.len;
     const enum kvt_status status = kvt_fidelity_run(&result, w->model, &o, err);
@@ -187,7 +152,7 @@ static enum kvt_status run(const void *settings, struct kvt_error *err) {
     struct work w = {.settings = s};
     struct kvt_threads *threads = NULL;
     enum kvt_status status;
-    if (!s->text && !s->ids && !s->self)
+    if (!kvt_input_is_named(&s->input))
         return kvt_fail(err, KVT_ERR_ARG,
                         "name a text: --text FILE, --ids FILE, or --self N to let the model write it");
     kvt_ids_init(&w.ids, NULL);
@@ -219,6 +184,8 @@ const struct kvt_command kvt_command_fidelity = {
                 "kvtile fidelity model.gguf --ids book.ids --kv kivi4g32 --tail 128 --json",
     .options = options,
     .n_options = KVT_ARRAY_LEN(options),
+    .shared = shared,
+    .n_shared = KVT_ARRAY_LEN(shared),
     .defaults = &defaults,
     .settings_bytes = sizeof defaults,
     .run = run,

@@ -88,6 +88,85 @@ KVT_MUST_CHECK enum kvt_status kvt_fidelity_run(struct kvt_fidelity_result *out,
                                                 const struct kvt_fidelity_options *options, struct kvt_error *err);
 void kvt_fidelity_finish(struct kvt_fidelity_result *result); /* harmless on a zeroed result */
 
+/* ---- codecs on rows -------------------------------------------------------------------------------------------------- */
+
+/* Which side was decoded where attention is compared; the other one keeps its rows. */
+enum kvt_decoded { KVT_DECODED_K, KVT_DECODED_V, KVT_DECODED_BOTH, KVT_DECODED_COUNT };
+
+/* Sums of squares, to be added up over heads, layers and chunks: of rows, by side, and of attention's outputs. */
+struct kvt_error_sums {
+    double row_error[KVT_SIDE_COUNT], row[KVT_SIDE_COUNT];
+    double mix_error[KVT_DECODED_COUNT], mix;
+};
+
+/* Relative errors: roots of the ratios of those sums. */
+struct kvt_codec_errors {
+    double row[KVT_SIDE_COUNT];
+    double attention[KVT_DECODED_COUNT];
+};
+struct kvt_codec_errors kvt_codec_errors_of(const struct kvt_error_sums *sums);
+
+struct kvt_codec_pair {
+    const struct kvt_codec *codec[KVT_SIDE_COUNT];
+};
+
+/* Rows of one layer, f32: q, k and v of the same n positions from 0 on; n is a multiple of 128. */
+struct kvt_measured_rows {
+    struct kvt_layer_shape shape;
+    int n, n_q_heads;
+    float scale;
+    struct kvt_rows q, k, v;
+};
+
+/* Encodes and decodes all rows with each of n_pairs codecs and adds what is lost to sums[pair]. Rows are rounded to 16 bits
+ * first, as a cache does for every codec that is no plain one; errors are against the f32 rows. Attention is computed in double for
+ * 64 queries of each head, evenly spread, each over all rows up to its own position: none is kept in 16 bits. RANGE for rows that a
+ * codec does not take. */
+KVT_MUST_CHECK enum kvt_status kvt_measure_rows(struct kvt_error_sums *sums, const struct kvt_codec_pair *pairs,
+                                                int n_pairs, const struct kvt_measured_rows *rows,
+                                                const struct kvt_parallel *parallel,
+                                                const struct kvt_allocator *allocator, struct kvt_error *err);
+
+/* The rows of a model over a text: of the options' chunks the whole tiles, every layer, with an f32 cache behind them. The options are
+ * those of kvt_fidelity_run; sums has one entry for each scheme. What kvt_fidelity_check says; ARG for chunks of less than 128 tokens. */
+KVT_MUST_CHECK enum kvt_status kvt_measure_model_rows(struct kvt_error_sums *sums, const struct kvt_model *model,
+                                                      const struct kvt_fidelity_options *options,
+                                                      struct kvt_error *err);
+
+/* Rows that need no model: 512 of 128 elements, one KV head with four query heads, normal numbers; with OUTLIERS four channels of the
+ * keys lie around 8 or -8, as biased keys do. */
+enum kvt_made_rows { KVT_MADE_NORMAL, KVT_MADE_OUTLIERS, KVT_MADE_COUNT };
+KVT_MUST_CHECK enum kvt_status kvt_measure_made_rows(struct kvt_error_sums *sums, const struct kvt_codec_pair *pairs,
+                                                     int n_pairs, enum kvt_made_rows kind,
+                                                     const struct kvt_parallel *parallel,
+                                                     const struct kvt_allocator *allocator, struct kvt_error *err);
+
+/* ---- codecs by themselves --------------------------------------------------------------------------------------------- */
+
+/* Along which axis elements share a scale. */
+struct kvt_codec_axis {
+    bool has_scale, per_channel; /* per channel: rows of one channel; else channels of one row */
+    int group;                   /* how many; 0: the whole row */
+    bool has_factor;             /* a second multiplier along the other axis */
+    bool rotated;
+};
+struct kvt_codec_axis kvt_codec_axis(const struct kvt_codec *codec, enum kvt_side side, int d);
+
+/* Of repeated times: half of them lie between low and high. */
+struct kvt_spread {
+    double median, low, high;
+};
+
+/* Seconds for a tile of 128 rows of d elements, one thread, everything in cache: encoded as generation does it, as soon as a codec
+ * has the rows that it needs; decoded at once to rows as they came. copy is memcpy of the rows. Each round takes one of every
+ * kind in turn. A level that has no kernel of its own uses the next lower one. */
+struct kvt_codec_times {
+    struct kvt_spread copy, encode[KVT_LEVEL_COUNT], decode[KVT_LEVEL_COUNT];
+};
+KVT_MUST_CHECK enum kvt_status kvt_measure_times(struct kvt_codec_times *out, const struct kvt_codec *codec,
+                                                 enum kvt_side side, int d, const enum kvt_level *levels, int n_levels,
+                                                 const struct kvt_allocator *allocator, struct kvt_error *err);
+
 /* ---- the text --------------------------------------------------------------------------------------------------------- */
 
 /* Appends ids written one per line ('#' begins a comment, blank lines are skipped). FORMAT or RANGE name the line; `name` is

@@ -8,6 +8,7 @@
 #include "kvtile/attention.h"
 #include "kvtile/cache.h"
 #include "kvtile/codec.h"
+#include "kvtile/convert.h"
 #include "kvtile/runtime.h"
 #include "kvtile/snapshot.h"
 #include "kvtile/status.h"

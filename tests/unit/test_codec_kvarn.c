@@ -14,6 +14,7 @@
 
 #include "base/half.h"
 #include "codec/kvarn.h"
+#include "kvtile/convert.h"
 
 enum { N = 128 };
 
@@ -58,32 +59,26 @@ static struct record encode(char name, enum kvt_side side, int bits, int iterati
     float *x = make_tile(name);
     kvt_kvarn_encode(&(struct kvt_kvarn_recipe){.iterations = iterations, .parity = true, .rotated = true}, &tile,
                      bytes, x, N);
-    struct record out = {.axes = fnv_start};
+    struct record out;
     const size_t stream_bytes = (size_t)(N * N * bits / 8);
-    unsigned char *stream = calloc(stream_bytes, 1);
+    uint32_t *stream = malloc(stream_bytes);
     uint16_t axes[3][N];
-    for (int r = 0; r < N; r++) {
-        axes[0][r] = (uint16_t)kvt_tile_get_scale(&tile, bytes, r, 0);
-        axes[1][r] = (uint16_t)kvt_tile_get_zero(&tile, bytes, r, 0);
-        axes[2][r] = kvt_tile_get_factor(&tile, bytes, 0, r);
-        for (int c = 0; c < N; c++) {
-            const unsigned code = kvt_tile_get_code(&tile, bytes, r, c);
-            for (int b = 0; b < bits; b++) {
-                const size_t bit = (size_t)((r * N + c) * bits + b);
-                stream[bit / 8] = (unsigned char)(stream[bit / 8] | (code >> b & 1u) << bit % 8);
-            }
-        }
-    }
+    const struct kvt_kvarn_record record = {stream, axes[0]};
+    assert_int_equal(kvt_kvarn_export(codec, side, N, &record, bytes, NULL), KVT_OK);
     out.codes = fnv(fnv_start, stream, stream_bytes);
-    for (int i = 0; i < 3; i++) out.axes = fnv(out.axes, axes[i], sizeof axes[i]);
+    out.axes = fnv(fnv_start, axes, sizeof axes);
     memcpy(out.words, stream, sizeof out.words);
     out.scale0 = axes[0][0], out.zero0 = axes[1][0], out.scale3 = axes[0][3];
     out.factor0 = axes[2][0], out.factor3 = axes[2][3];
+    unsigned char *again = aligned_alloc(64, tile.bytes);
+    memset(again, 0, tile.bytes);
+    assert_int_equal(kvt_kvarn_import(codec, side, N, again, &record, NULL), KVT_OK);
+    assert_memory_equal(again, bytes, tile.bytes);
     static const int at[4][2] = {{0, 0}, {0, 1}, {1, 0}, {127, 127}};
     for (int i = 0; i < 4; i++)
         out.decoded[i] = side == KVT_SIDE_K ? kvt_tile_get(&tile, bytes, at[i][1], at[i][0])
                                             : kvt_tile_get(&tile, bytes, at[i][0], at[i][1]);
-    free(x), free(bytes), free(stream);
+    free(x), free(bytes), free(stream), free(again);
     return out;
 }
 

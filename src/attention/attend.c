@@ -18,7 +18,8 @@
 enum {
     MAX_VECTORS = 64, /* query vectors of a job, unless one row has more */
     SPLIT_ROWS = 8,   /* query rows up to which the context is split */
-    SPAN_TILES = 16   /* tiles of one span */
+    SPAN_TILES = 16,  /* tiles of one span */
+    PAD = 16          /* floats: rows of scratch are whole vectors of any level, aligned to 64 bytes */
 };
 
 /* What all jobs share. */
@@ -31,9 +32,12 @@ struct run {
     int block_rows;     /* query rows of a job */
     int n_vectors;      /* group * block_rows */
     int k_size, v_size; /* of a row */
+    int ld_k;           /* k_size in whole vectors */
     int ld_v;           /* v_size in whole blocks of lanes */
     bool rotated_k, rotated_v;
-    char *scratch; /* per thread */
+    bool fused;           /* the level has kernels that read packed bytes */
+    size_t rounded_bytes; /* of rounded queries */
+    char *scratch;        /* per thread */
     size_t scratch_bytes;
     float *parts; /* states of spans: see part() */
 };
@@ -45,6 +49,7 @@ struct job {
     int span, n_spans;
     int64_t first_tile, end_tile;
     size_t part; /* of its first vector */
+    bool fused; /* few query rows: each tile is multiplied as it is packed. Many: it is unpacked once for all of them */
 };
 
 struct scratch {
@@ -52,6 +57,9 @@ struct scratch {
     float *values, *rotated_values;   /* the second in the basis of rotated values */
     float *scores, *block;
     struct kvt_state *states;
+    struct kvt_noise *noise;    /* of rounded weights */
+    struct kvt_rounded rounded; /* queries for per-token keys */
+    char *rounded_memory;
     int *first, *end; /* rows of the tile that each vector sees */
 };
 
@@ -92,6 +100,7 @@ static struct job find_job(const struct run *run, int i) {
     job.head = i / job.n_spans / blocks;
     job.first_row = block * run->block_rows;
     job.n_rows = KVT_MIN(run->block_rows, entry->n_rows - job.first_row);
+    job.fused = run->fused && entry->n_rows <= SPLIT_ROWS;
     const int64_t rows = entry->n_before + job.first_row + job.n_rows;
     job.first_tile = (int64_t)job.span * SPAN_TILES;
     job.end_tile = kvt_div_up(rows, KVT_TILE_ROWS);
@@ -138,42 +147,78 @@ static void tile_ranges(const struct run *run, const struct job *job, enum kvt_r
     }
 }
 
+/* One tile in a walk, and the one that follows it in memory's order of reading. */
+struct place {
+    const struct kvt_tile *tile;
+    const void *bytes, *next;
+};
+
+static void multiply_fused(const struct run *run, const struct place *at, int n, const struct scratch *s,
+                           const float *x, ptrdiff_t ld_x, float *y, ptrdiff_t ld_y) {
+    run->step->pool->kernels.fused(&(struct kvt_fused){.tile = at->tile,
+                                                       .bytes = at->bytes,
+                                                       .next = at->next,
+                                                       .n = n,
+                                                       .x = x,
+                                                       .ld_x = ld_x,
+                                                       .y = y,
+                                                       .ld_y = ld_y,
+                                                       .rounded = &s->rounded,
+                                                       .noise = s->noise});
+}
+
 /* Scores of rows [first, end) of a K tile, in whole blocks; what a vector does not see becomes -inf. */
-static void score_tile(const struct run *run, const struct kvt_tile *tile, const void *bytes, int n,
+static void score_tile(const struct run *run, const struct job *job, const struct place *at, int n,
                        const struct scratch *s, int first, int end) {
     const struct kvt_kernels *k = &run->step->pool->kernels;
-    const float *queries = tile->format.rotated ? s->rotated_queries : s->queries;
+    const float *queries = at->tile->format.rotated ? s->rotated_queries : s->queries;
     const int first_lane = first / KVT_LANES * KVT_LANES;
-    for (int lane = first_lane; lane < end; lane += KVT_LANES) {
-        k->unpack(tile, bytes, lane / KVT_LANES, s->block);
-        for (int v = 0; v < n; v++) memset(s->scores + v * KVT_TILE_ROWS + lane, 0, KVT_LANES * sizeof *s->scores);
-        k->fold(s->scores + lane, KVT_TILE_ROWS, queries, run->k_size, n, s->block, run->k_size);
+    if (job->fused && kvt_fused_takes(at->tile)) {
+        multiply_fused(run, at, n, s, queries, run->ld_k, s->scores, KVT_TILE_ROWS);
+    } else {
+        for (int lane = first_lane; lane < end; lane += KVT_LANES) {
+            k->unpack(at->tile, at->bytes, lane / KVT_LANES, s->block);
+            for (int v = 0; v < n; v++) memset(s->scores + v * KVT_TILE_ROWS + lane, 0, KVT_LANES * sizeof *s->scores);
+            k->fold(s->scores + lane, KVT_TILE_ROWS, queries, run->ld_k, n, s->block, run->k_size);
+        }
     }
     for (int v = 0; v < n; v++) {
         float *scores = s->scores + v * KVT_TILE_ROWS;
         if (run->attend->softcap > 0)
             for (int r = s->first[v]; r < s->end[v]; r++)
                 scores[r] = run->attend->softcap * tanhf(scores[r] / run->attend->softcap);
-        for (int r = first; r < end; r++)
-            if (r < s->first[v] || r >= s->end[v]) scores[r] = -INFINITY;
+        for (int r = first; r < s->first[v]; r++) scores[r] = -INFINITY;
+        for (int r = KVT_MAX(first, s->end[v]); r < end; r++) scores[r] = -INFINITY;
     }
 }
 
-/* Softmax of the scores of rows [first, end), and their mix of a V tile. */
-static void mix_tile(const struct run *run, const struct kvt_tile *tile, const void *bytes, int n,
-                     const struct scratch *s, int first, int end) {
-    const struct kvt_kernels *k = &run->step->pool->kernels;
+/* Softmax of the scores of rows [first, end); other rows of the tile weigh 0. */
+static void soften_tile(const struct run *run, int n, const struct scratch *s, int first, int end) {
     for (int v = 0; v < n; v++) {
         struct kvt_state *state = &s->states[v];
-        const float keep = k->soften(s->scores + v * KVT_TILE_ROWS + first, end - first, &state->max, &state->sum);
-        if (keep != 1) {
-            for (int i = 0; i < run->ld_v; i++) s->values[v * run->ld_v + i] *= keep;
-            for (int i = 0; run->rotated_v && i < run->ld_v; i++) s->rotated_values[v * run->ld_v + i] *= keep;
-        }
+        float *scores = s->scores + v * KVT_TILE_ROWS;
+        const float keep = run->step->pool->kernels.soften(scores + first, end - first, &state->max, &state->sum);
+        for (int r = 0; r < first; r++) scores[r] = 0;
+        for (int r = end; r < KVT_TILE_ROWS; r++) scores[r] = 0;
+        if (keep == 1) continue;
+        s->noise[v].spent *= keep * keep;
+        s->noise[v].allowed *= keep * keep;
+        for (int i = 0; i < run->ld_v; i++) s->values[v * run->ld_v + i] *= keep;
+        for (int i = 0; run->rotated_v && i < run->ld_v; i++) s->rotated_values[v * run->ld_v + i] *= keep;
     }
-    float *values = tile->format.rotated ? s->rotated_values : s->values;
-    for (int b = 0; b < kvt_tile_n_blocks(tile); b++) {
-        k->unpack(tile, bytes, b, s->block);
+}
+
+/* Mixes the values of rows [first, end) of a V tile by the weights. */
+static void mix_tile(const struct run *run, const struct job *job, const struct place *at, int n,
+                     const struct scratch *s, int first, int end) {
+    const struct kvt_kernels *k = &run->step->pool->kernels;
+    float *values = at->tile->format.rotated ? s->rotated_values : s->values;
+    if (job->fused && kvt_fused_takes(at->tile)) {
+        multiply_fused(run, at, n, s, s->scores, KVT_TILE_ROWS, values, run->ld_v);
+        return;
+    }
+    for (int b = 0; b < kvt_tile_n_blocks(at->tile); b++) {
+        k->unpack(at->tile, at->bytes, b, s->block);
         k->fold(values + b * KVT_LANES, run->ld_v, s->scores + first, KVT_TILE_ROWS, n, s->block + first * KVT_LANES,
                 end - first);
     }
@@ -185,47 +230,58 @@ static void walk_tile(const struct run *run, const struct job *job, enum kvt_reg
     tile_ranges(run, job, region, tile, s, &first, &end);
     if (first >= end) return;
     const struct kvt_page_shape *shape = &run->layer->page[region];
-    const struct kvt_page *page = job->entry->seq->layers[run->layer_index].list[region].pages[tile];
+    const struct kvt_page_list *list = &job->entry->seq->layers[run->layer_index].list[region];
+    const struct kvt_page *page = list->pages[tile], *next = page;
     KVT_ASSERT(page != NULL);
+    if (tile + 1 < KVT_MIN(job->end_tile, list->end) && list->pages[tile + 1]) next = list->pages[tile + 1];
     const int n = job->n_rows * run->group;
-    score_tile(run, &shape->tile[KVT_SIDE_K], kvt_page_tile(page, shape, job->head, KVT_SIDE_K), n, s, first, end);
-    mix_tile(run, &shape->tile[KVT_SIDE_V], kvt_page_tile(page, shape, job->head, KVT_SIDE_V), n, s, first, end);
+    struct place at[KVT_SIDE_COUNT];
+    for (int side = 0; side < KVT_SIDE_COUNT; side++)
+        at[side] = (struct place){&shape->tile[side], kvt_page_tile(page, shape, job->head, (enum kvt_side)side),
+                                  kvt_page_tile(next, shape, job->head, (enum kvt_side)side)};
+    score_tile(run, job, &at[KVT_SIDE_K], n, s, first, end);
+    soften_tile(run, n, s, first, end);
+    mix_tile(run, job, &at[KVT_SIDE_V], n, s, first, end);
 }
 
 /* ---- jobs -------------------------------------------------------------------------------------------------------------- */
 
-static size_t scratch_need(const struct run *run) {
-    const size_t n = (size_t)run->n_vectors, f = sizeof(float);
-    const size_t block = (size_t)KVT_MAX(run->k_size, KVT_TILE_ROWS) * KVT_LANES * f;
-    const size_t floats = n * (size_t)(2 * run->k_size + KVT_TILE_ROWS + 2 * run->ld_v) * f;
-    return (block + floats + n * (sizeof(struct kvt_state) + 2 * sizeof(int)) + 63) / 64 * 64;
-}
-
-static struct scratch scratch_of(const struct run *run, int thread) {
-    struct scratch s;
-    char *at = run->scratch + (size_t)thread * run->scratch_bytes;
-    s.block = (float *)(void *)at;
-    s.scores = s.block + KVT_MAX(run->k_size, KVT_TILE_ROWS) * KVT_LANES;
-    s.values = s.scores + run->n_vectors * KVT_TILE_ROWS;
-    s.rotated_values = s.values + run->n_vectors * run->ld_v;
-    s.queries = s.rotated_values + run->n_vectors * run->ld_v;
-    s.rotated_queries = s.queries + run->n_vectors * run->k_size;
-    s.states = (struct kvt_state *)(s.rotated_queries + run->n_vectors * run->k_size);
-    s.first = (int *)(s.states + run->n_vectors);
-    s.end = s.first + run->n_vectors;
-    return s;
+/* Cuts a thread's scratch into its parts, all of whole vectors; returns its bytes. */
+static size_t cut_scratch(const struct run *run, char *memory, struct scratch *s) {
+    const size_t n = kvt_round_up((size_t)run->n_vectors, PAD), k = (size_t)run->ld_k, v = (size_t)run->ld_v;
+    size_t at = 0;
+    float **const floats[] = {&s->block, &s->scores, &s->values, &s->queries, &s->rotated_queries, &s->rotated_values};
+    const size_t counts[] = {KVT_MAX(k, KVT_TILE_ROWS) * KVT_LANES,
+                             n * KVT_TILE_ROWS,
+                             n * v,
+                             n * k,
+                             run->rotated_k ? n * k : 0,
+                             run->rotated_v ? n * v : 0};
+    for (size_t i = 0; i < KVT_ARRAY_LEN(floats); i++) {
+        if (memory) *floats[i] = (float *)(void *)(memory + at);
+        at += counts[i] * sizeof(float);
+    }
+    if (memory) {
+        s->states = (struct kvt_state *)(void *)(memory + at);
+        s->noise = (struct kvt_noise *)(s->states + n);
+        s->first = (int *)(s->noise + n);
+        s->end = s->first + n;
+        s->rounded_memory = memory + at + n * (sizeof *s->states + sizeof *s->noise + 2 * sizeof(int));
+    }
+    return at + n * (sizeof *s->states + sizeof *s->noise + 2 * sizeof(int)) + run->rounded_bytes;
 }
 
 static void load_queries(const struct run *run, const struct job *job, const struct scratch *s) {
     for (int r = 0; r < job->n_rows; r++)
         for (int g = 0; g < run->group; g++) {
-            float *q = s->queries + (r * run->group + g) * run->k_size;
+            float *q = s->queries + (r * run->group + g) * run->ld_k;
             kvt_rows_load(&run->attend->q, job->entry->first + job->first_row + r, job->head * run->group + g,
                           run->k_size, q);
             for (int c = 0; c < run->k_size; c++) q[c] *= run->attend->scale;
+            for (int c = run->k_size; c < run->ld_k; c++) q[c] = 0;
             if (!run->rotated_k) continue;
-            float *rotated = s->rotated_queries + (r * run->group + g) * run->k_size;
-            memcpy(rotated, q, (size_t)run->k_size * sizeof *q);
+            float *rotated = s->rotated_queries + (r * run->group + g) * run->ld_k;
+            memcpy(rotated, q, (size_t)run->ld_k * sizeof *q);
             kvt_rotate(rotated, run->k_size);
         }
 }
@@ -245,12 +301,20 @@ static void finish(const struct run *run, const struct job *job, int r, int g, s
 static void attend_job(void *arg, int i, int thread) {
     const struct run *run = arg;
     const struct job job = find_job(run, i);
-    const struct scratch s = scratch_of(run, thread);
+    struct scratch s;
+    cut_scratch(run, run->scratch + (size_t)thread * run->scratch_bytes, &s);
     const int n = job.n_rows * run->group;
     load_queries(run, &job, &s);
+    const struct kvt_tile *keys = &run->layer->page[KVT_REGION_BODY].tile[KVT_SIDE_K];
+    if (job.fused && keys->kind == KVT_TILE_LANE && kvt_fused_takes(keys)) {
+        kvt_rounded_init(&s.rounded, keys, n, s.rounded_memory);
+        run->step->pool->kernels.round(keys, keys->format.rotated ? s.rotated_queries : s.queries, run->ld_k,
+                                       &s.rounded);
+    }
     memset(s.values, 0, (size_t)(n * run->ld_v) * sizeof *s.values);
     if (run->rotated_v) memset(s.rotated_values, 0, (size_t)(n * run->ld_v) * sizeof *s.values);
     for (int v = 0; v < n; v++) s.states[v] = kvt_state_empty();
+    for (int v = 0; v < n; v++) s.noise[v] = (struct kvt_noise){0, 0};
     for (int64_t t = job.first_tile; t < job.end_tile; t++) {
         if (t * KVT_TILE_ROWS < run->layer->plan.sink) {
             walk_tile(run, &job, KVT_REGION_SINK, t, &s);
@@ -326,7 +390,8 @@ static size_t n_parts(const struct run *run) {
 static enum kvt_status take_scratch(struct run *run, struct kvt_error *err) {
     struct kvt_step *step = run->step;
     const size_t parts = n_parts(run) * (size_t)(run->ld_v + 2) * sizeof(float);
-    run->scratch_bytes = scratch_need(run);
+    struct scratch none;
+    run->scratch_bytes = cut_scratch(run, NULL, &none);
     const size_t need = (size_t)step->pool->parallel.n_threads * run->scratch_bytes + parts;
     if (need > step->attention_bytes) {
         void *bytes = kvt_take(&step->pool->allocator, need, 1);
@@ -350,9 +415,15 @@ enum kvt_status kvt_attention_run(struct kvt_step *step, int layer, const struct
     run.n_vectors = run.group * run.block_rows;
     run.k_size = shape->k_size;
     run.v_size = shape->v_size;
+    run.ld_k = (int)kvt_round_up(shape->k_size, PAD);
     run.ld_v = (int)kvt_round_up(shape->v_size, KVT_LANES);
     run.rotated_k = run.layer->page[KVT_REGION_BODY].tile[KVT_SIDE_K].format.rotated;
     run.rotated_v = run.layer->page[KVT_REGION_BODY].tile[KVT_SIDE_V].format.rotated;
+    run.fused = step->pool->kernels.fused != NULL;
+    const struct kvt_tile *keys = &run.layer->page[KVT_REGION_BODY].tile[KVT_SIDE_K];
+    struct kvt_rounded none;
+    if (run.fused && keys->kind == KVT_TILE_LANE)
+        run.rounded_bytes = kvt_rounded_init(&none, keys, run.n_vectors, NULL);
     KVT_TRY(take_scratch(&run, err));
     const int n = n_jobs(&run);
     kvt_parallel_run(&step->pool->parallel, n, attend_job, &run);

@@ -28,6 +28,54 @@ typedef void (*kvt_fold_fn)(float *y, ptrdiff_t ld_y, const float *x, ptrdiff_t 
  * rescales what was mixed so far. Scores of -inf weigh 0; where all so far are -inf, *max stays -inf and all weights are 0. */
 typedef float (*kvt_soften_fn)(float *scores, int n, float *max, float *sum);
 
+/* Rounding noise of weights, kept for one vector over the tiles that it walks: sums of squares, what 8-bit weights have added so far
+ * and what they may have. Scale both by the square of what soften returns. */
+struct kvt_noise {
+    float spent, allowed;
+};
+
+/* Queries rounded once for all LANE tiles of a call: for each of n vectors, n rounded up to a multiple of 8, numbers of 8 and of 16
+ * bits, and for each segment what they are worth. */
+struct kvt_rounded {
+    int n, n_segments, segment; /* terms of a segment */
+    ptrdiff_t ld[2];            /* words of a vector: [0] 8 bits, [1] 16 bits */
+    int32_t *words[2];
+    float *factor[2], *middle[2]; /* [vector][segment]: of one unit; of the code's middle and offset */
+    float *total, *noise;         /* sums of the query; the score error of 8 bits for a scale of 1, in nats */
+    float *share;                 /* rounding noise of 8 bits over the codec's */
+};
+
+/* Lays out the rounding of n vectors for a LANE tile in memory (NULL: only counts), aligned to 64. Returns its bytes. */
+size_t kvt_rounded_init(struct kvt_rounded *out, const struct kvt_tile *tile, int n, char *memory);
+
+/* One tile's share of attention for a few vectors. */
+struct kvt_fused {
+    const struct kvt_tile *tile;
+    const void *bytes; /* the tile, aligned to 64 */
+    const void *next;  /* the tile that is walked after this one, to be fetched ahead; or bytes */
+    int n;             /* vectors */
+    const float *
+        x; /* vector v at x + v * ld_x, aligned to 64, ld_x a multiple of 16; 0 from n_terms to the next multiple of 16 */
+    ptrdiff_t ld_x;
+    float *y; /* vector v at y + v * ld_y, aligned to 64, ld_y a multiple of 16; in whole blocks of lanes */
+    ptrdiff_t ld_y;
+    const struct kvt_rounded *rounded; /* of x, for LANE tiles */
+    struct kvt_noise *noise;           /* by vector, for V */
+};
+
+/* near. K: y[v][lane] = sum over terms of x[v][term] * value[term][lane], for all lanes. V: y += that, x not negative. The tile's codes
+ * are multiplied as integers and x is rounded to them: docs/numerics.md has the bound. Takes what kvt_fused_takes says. */
+typedef void (*kvt_fused_fn)(const struct kvt_fused *args);
+
+/* Rounds the vectors of one call for LANE tiles, once for all tiles. `out` is laid out by kvt_rounded_init. */
+typedef void (*kvt_round_fn)(const struct kvt_tile *tile, const float *x, ptrdiff_t ld, struct kvt_rounded *out);
+
+static inline bool kvt_fused_takes(const struct kvt_tile *tile) {
+    if (tile->kind == KVT_TILE_PLAIN) return true;
+    return tile->format.meaning <= KVT_MEANING_TABLE && tile->lane_group >= KVT_BLOCK_LANES &&
+           !(tile->kind == KVT_TILE_LANE && tile->n_slices);
+}
+
 /* exact. What kvt_encoder.encode does. */
 typedef void (*kvt_encode_fn)(const struct kvt_encode_args *args);
 
@@ -41,6 +89,8 @@ struct kvt_kernels {
     kvt_fold_fn fold;
     kvt_soften_fn soften;
     kvt_decode_fn decode;
+    kvt_fused_fn fused; /* NULL at level ref: unpack and fold do it */
+    kvt_round_fn round;
 };
 
 /* The kernels of a level: of the best one that is not above it and has a kernel, operation by operation. */
@@ -54,6 +104,8 @@ extern const kvt_unpack_fn kvt_unpack_table[KVT_LEVEL_COUNT];
 extern const kvt_fold_fn kvt_fold_table[KVT_LEVEL_COUNT];
 extern const kvt_soften_fn kvt_soften_table[KVT_LEVEL_COUNT];
 extern const kvt_decode_fn kvt_decode_table[KVT_LEVEL_COUNT];
+extern const kvt_fused_fn kvt_fused_table[KVT_LEVEL_COUNT];
+extern const kvt_round_fn kvt_round_table[KVT_LEVEL_COUNT];
 /* The kernel of one level, or null. */
 kvt_encode_fn kvt_encode_kernel(const struct kvt_codec *codec, enum kvt_level level);
 

@@ -16,6 +16,14 @@ TABLE(fold);
 TABLE(soften);
 TABLE(decode);
 
+/* The reference of these is unpack and fold. */
+#define FUSED_TABLE(op)                                                                                                \
+    const kvt_##op##_fn kvt_##op##_table[KVT_LEVEL_COUNT] = {[KVT_LEVEL_NEON] = KVT_ARM(kvt_##op##_neon),              \
+                                                             [KVT_LEVEL_AVX2] = KVT_X86(kvt_##op##_avx2),              \
+                                                             [KVT_LEVEL_AVX512] = KVT_X86(kvt_##op##_avx512)}
+FUSED_TABLE(fused);
+FUSED_TABLE(round);
+
 #define PICK(op)                                                                                                       \
     for (int l = (int)level; l >= 0 && !out.op; l--) out.op = kvt_##op##_table[l]
 
@@ -25,6 +33,8 @@ struct kvt_kernels kvt_kernels_select(enum kvt_level level) {
     PICK(fold);
     PICK(soften);
     PICK(decode);
+    PICK(fused);
+    PICK(round);
     return out;
 }
 

@@ -22,6 +22,8 @@
     float kvt_soften_##level(float *scores, int n, float *max, float *sum);                                            \
     void kvt_decode_##level(const struct kvt_tile *tile, float *rows, ptrdiff_t stride, const void *bytes, int first,  \
                             int n);                                                                                    \
+    void kvt_fused_##level(const struct kvt_fused *args);                                                              \
+    void kvt_round_##level(const struct kvt_tile *tile, const float *x, ptrdiff_t ld, struct kvt_rounded *out);        \
     KVT_ENCODE_KERNELS(KVT_ENCODE_OF, level)
 
 KVT_KERNELS_OF(ref)

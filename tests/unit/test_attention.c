@@ -129,21 +129,27 @@ static bool sees(const struct shape *s, const struct setup *u, int p, int r) {
     return !u->rolling || r < u->sink || r > p - (u->rolling - u->sink);
 }
 
-/* One query of the newest row in double precision, on the rows as the cache now decodes them. */
-static void oracle(const struct made *m, const struct data *d, const struct setup *u, int p, int head, double *out,
-                   double *lse) {
+/* One query of the newest row in double precision: over the rows as the cache now decodes them, or as they were appended. */
+static void oracle(const struct made *m, const struct data *d, const struct setup *u, bool decoded, int p, int head,
+                   double *out, double *lse) {
     const struct shape *s = &d->shape;
-    const int kv = head / (s->q_heads / s->kv_heads), n = p + 1;
+    const int kv = head / (s->q_heads / s->kv_heads), n = p + 1, kw = s->kv_heads * s->k_size,
+              vw = s->kv_heads * s->v_size;
     float *k = malloc((size_t)n * (size_t)(s->k_size + s->v_size) * sizeof *k), *v = k + n * s->k_size;
     double *score = malloc((size_t)n * sizeof *score), max = u->with_sinks ? (double)d->sinks[head] : -INFINITY,
            sum = 0;
     for (int r = 0; r < n; r++) {
         if (!sees(s, u, p, r)) continue;
-        assert_int_equal(kvt_seq_read(m->seq, 0, KVT_SIDE_K, kv, r, 1, k + r * s->k_size, s->k_size, NULL), KVT_OK);
-        assert_int_equal(kvt_seq_read(m->seq, 0, KVT_SIDE_V, kv, r, 1, v + r * s->v_size, s->v_size, NULL), KVT_OK);
+        float *kr = k + r * s->k_size, *vr = v + r * s->v_size;
+        memcpy(kr, d->k + r * kw + kv * s->k_size, (size_t)s->k_size * sizeof *kr);
+        memcpy(vr, d->v + r * vw + kv * s->v_size, (size_t)s->v_size * sizeof *vr);
+        if (decoded) {
+            assert_int_equal(kvt_seq_read(m->seq, 0, KVT_SIDE_K, kv, r, 1, kr, s->k_size, NULL), KVT_OK);
+            assert_int_equal(kvt_seq_read(m->seq, 0, KVT_SIDE_V, kv, r, 1, vr, s->v_size, NULL), KVT_OK);
+        }
         score[r] = 0;
         for (int c = 0; c < s->k_size; c++)
-            score[r] += (double)d->q[(p * s->q_heads + head) * s->k_size + c] * (double)k[r * s->k_size + c];
+            score[r] += (double)d->q[(p * s->q_heads + head) * s->k_size + c] * (double)kr[c];
         score[r] /= sqrt(s->k_size);
         if (u->softcap > 0) score[r] = (double)u->softcap * tanh(score[r] / (double)u->softcap);
         max = score[r] > max ? score[r] : max;
@@ -162,32 +168,61 @@ static void oracle(const struct made *m, const struct data *d, const struct setu
     free(score);
 }
 
+/* Sums of squares: of what attention adds to the oracle, of what the codec itself adds, and of the exact outputs. */
+struct errors {
+    double kernel, codec, power, kernel_lse, n;
+};
+
+static void add_errors(struct errors *e, const struct made *m, const struct data *d, const struct setup *u, int p,
+                       int h, const float *out, float lse) {
+    const int n = d->shape.v_size;
+    double *decoded = malloc(2 * (size_t)n * sizeof *decoded), *exact = decoded + n, decoded_lse, exact_lse;
+    oracle(m, d, u, true, p, h, decoded, &decoded_lse);
+    oracle(m, d, u, false, p, h, exact, &exact_lse);
+    for (int c = 0; c < n; c++) {
+        e->kernel += pow((double)out[c] - decoded[c], 2);
+        e->codec += pow(decoded[c] - exact[c], 2);
+        e->power += decoded[c] * decoded[c];
+    }
+    e->kernel_lse += pow((double)lse - decoded_lse, 2);
+    e->n++;
+    free(decoded);
+}
+
+/* The rule: a kernel adds at most a share of what the codec adds, and rounding in 32 bits. The reference level, and 16-bit rows,
+ * add rounding alone. */
+static double allowed(const struct setup *u, double share, double codec, double power) {
+    if (strcmp(u->level, "ref") == 0) share = 0;
+    return share * share * codec + power * 2e-6 * 2e-6;
+}
+
 /* Feeds token by token and compares each row with the oracle; then feeds the same rows in chunks and compares with that. */
 static void check(struct shape s, struct setup u, const int *chunks) {
     struct data d = make_data(s, 7);
     const size_t width = (size_t)(s.q_heads * s.v_size);
     float *one = calloc((size_t)s.n_rows * width, sizeof *one), *many = calloc((size_t)s.n_rows * width, sizeof *many);
     float *lse = calloc((size_t)(s.n_rows * s.q_heads), sizeof *lse);
-    double *exact = calloc((size_t)s.v_size, sizeof *exact);
     struct made m = make(&d, &u);
-    double noise = 0, power = 0;
+    struct errors e = {0};
     const int prompt = s.n_rows > 1000 ? s.n_rows - 200 : 0; /* the rest token by token */
     if (prompt) feed(&m, &d, &u, 0, prompt, one, lse);
     for (int p = prompt; p < s.n_rows; p++) {
         feed(&m, &d, &u, p, 1, one, lse);
         if (p % 97 != 50 && p < s.n_rows - 2 && p > 1) continue;
-        for (int h = 0; h<s.q_heads; h += s.q_heads> 1 ? s.q_heads - 1 : 1) { /* the first and the last */
-            double exact_lse;
-            oracle(&m, &d, &u, p, h, exact, &exact_lse);
-            assert_true(fabs((double)lse[p * s.q_heads + h] - exact_lse) < 2e-5 * (1 + fabs(exact_lse)));
-            for (int c = 0; c < s.v_size; c++) {
-                const double e = (double)one[(size_t)p * width + (size_t)(h * s.v_size + c)] - exact[c];
-                noise += e * e;
-                power += exact[c] * exact[c];
-            }
-        }
+        for (int h = 0; h<s.q_heads; h += s.q_heads> 1 ? s.q_heads - 1 : 1) /* the first and the last */
+            add_errors(&e, &m, &d, &u, p, h, one + (size_t)p * width + (size_t)(h * s.v_size), lse[p * s.q_heads + h]);
     }
-    if (!(noise <= power * 2e-6 * 2e-6)) fail_msg("%s: relative error %g", u.kv, sqrt(noise / power));
+    const double most = allowed(&u, 0.2, e.codec, e.power);
+    if (getenv("KVT_SHOW"))
+        print_message("%-22s %-6s kernel/codec %.4f, log-sum-exp off by %.1e\n", u.kv, u.level,
+                      sqrt(e.kernel / e.codec), sqrt(e.kernel_lse / e.n));
+    if (!(e.kernel <= most))
+        fail_msg("%s: error %g of the output, %g of the codec's own", u.kv, sqrt(e.kernel / e.power),
+                 sqrt(e.kernel / e.codec));
+    /* An error that all rows share leaves the output alone and shows here: a kernel's bound in nats. */
+    const double most_lse = strcmp(u.level, "ref") == 0 ? 1e-4 : 0.1;
+    if (!(sqrt(e.kernel_lse / e.n) <= most_lse))
+        fail_msg("%s: log-sum-exps are off by %g", u.kv, sqrt(e.kernel_lse / e.n));
     unmake(&m);
     m = make(&d, &u);
     for (int p = 0, i = 0; p < s.n_rows; i++) {
@@ -196,14 +231,15 @@ static void check(struct shape s, struct setup u, const int *chunks) {
         p += n;
         if (!chunks[i]) break;
     }
-    noise = 0;
-    for (size_t i = 0; i < (size_t)s.n_rows * width; i++) noise += pow((double)(one[i] - many[i]), 2);
-    if (!(noise <= power * 2e-6 * 2e-6 * 40)) fail_msg("%s: chunked differs by %g", u.kv, sqrt(noise / power));
+    double differ = 0;
+    for (size_t i = 0; i < (size_t)s.n_rows * width; i++) differ += pow((double)(one[i] - many[i]), 2);
+    const double most_differ = 4 * most * s.n_rows * s.q_heads / e.n; /* the oracle has seen n of the outputs */
+    if (!(differ <= most_differ))
+        fail_msg("%s: chunked differs by %g of what is allowed", u.kv, sqrt(differ / most_differ));
     unmake(&m);
     free(one);
     free(many);
     free(lse);
-    free(exact);
     free_data(&d);
 }
 

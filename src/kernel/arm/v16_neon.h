@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The vocabulary of fused.inc: sixteen lanes, here four NEON registers of floats, of 32-bit integers, or of 64 bytes (four terms of
+ * each lane).
+ */
+#ifndef KERNEL_ARM_V16_NEON_H
+#define KERNEL_ARM_V16_NEON_H
+
+#include <arm_neon.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef struct {
+    float32x4_t r[4];
+} vf;
+typedef struct {
+    int32x4_t r[4];
+} vi;
+typedef struct {
+    uint8x16_t r[4];
+} vb;
+typedef vi vs;
+
+enum {
+    LANE_SETS = 1,       /* sets of 16 lanes whose sums fit in registers together */
+    MOST_VECTORS = 4,    /* query vectors likewise */
+    CODES_ON_TOP = 0,    /* codes are multiplied as the low bits of bytes */
+    RUN_QUADS = 1 << 20, /* quads that vs can sum before it must be widened */
+    WEIGHT_TOP = 127     /* largest rounded weight: products are of signed bytes */
+};
+
+/* Independent sums of each of n vectors, to hide the latency of an addition. */
+#define CHAINS(n) ((n) == 1 ? 2 : 1)
+/* What there is of the kernels for eight vectors. */
+#define EACH_DOT_8(X)
+#define EACH_PLAIN_8(X)
+
+#define EACH_REGISTER(type, expression)                                                                                \
+    type out;                                                                                                          \
+    for (int i = 0; i < 4; i++) out.r[i] = expression;                                                                 \
+    return out
+
+static inline vf vf_load(const float *p) { EACH_REGISTER(vf, vld1q_f32(p + 4 * i)); }
+static inline void vf_store(float *p, vf a) {
+    for (int i = 0; i < 4; i++) vst1q_f32(p + 4 * i, a.r[i]);
+}
+static inline vf vf_all(float x) { EACH_REGISTER(vf, vdupq_n_f32(x)); }
+static inline vf vf_add(vf a, vf b) { EACH_REGISTER(vf, vaddq_f32(a.r[i], b.r[i])); }
+static inline vf vf_mul(vf a, vf b) { EACH_REGISTER(vf, vmulq_f32(a.r[i], b.r[i])); }
+static inline vf vf_max(vf a, vf b) { EACH_REGISTER(vf, vmaxq_f32(a.r[i], b.r[i])); }
+static inline vf vf_magnitude(vf a) { EACH_REGISTER(vf, vabsq_f32(a.r[i])); }
+static inline vf vf_max_magnitude(vf a, vf b) { return vf_max(a, vf_magnitude(b)); }
+static inline vf vf_madd(vf a, vf b, vf c) { EACH_REGISTER(vf, vfmaq_f32(c.r[i], a.r[i], b.r[i])); }
+static inline vf vf_from(vi a) { EACH_REGISTER(vf, vcvtq_f32_s32(a.r[i])); }
+static inline vf vf_load_f16(const void *p) {
+    EACH_REGISTER(vf, vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16((const uint16_t *)p + 4 * i))));
+}
+static inline vf vf_load_bf16(const void *p) {
+    EACH_REGISTER(vf, vreinterpretq_f32_u32(vshll_n_u16(vld1_u16((const uint16_t *)p + 4 * i), 16)));
+}
+
+/* To the nearest integer, ties to even. */
+static inline vi vf_round(vf a) { EACH_REGISTER(vi, vcvtnq_s32_f32(a.r[i])); }
+static inline vi vi_zero(void) { EACH_REGISTER(vi, vdupq_n_s32(0)); }
+static inline vi vi_add(vi a, vi b) { EACH_REGISTER(vi, vaddq_s32(a.r[i], b.r[i])); }
+static inline vi vi_all(int32_t x) { EACH_REGISTER(vi, vdupq_n_s32(x)); }
+
+static inline vb vb_load(const void *p) { EACH_REGISTER(vb, vld1q_u8((const uint8_t *)p + 16 * i)); }
+static inline vb vb_all(unsigned x) { EACH_REGISTER(vb, vdupq_n_u8((uint8_t)x)); }
+static inline vb vb_and(vb a, vb b) { EACH_REGISTER(vb, vandq_u8(a.r[i], b.r[i])); }
+static inline vb vb_or(vb a, vb b) { EACH_REGISTER(vb, vorrq_u8(a.r[i], b.r[i])); }
+static inline vb vb_xor(vb a, vb b) { EACH_REGISTER(vb, veorq_u8(a.r[i], b.r[i])); }
+static inline vb vb_sub(vb a, vb b) { EACH_REGISTER(vb, vsubq_u8(a.r[i], b.r[i])); }
+static inline vb vb_up(vb a, int n) { EACH_REGISTER(vb, vshlq_u8(a.r[i], vdupq_n_s8((int8_t)n))); }
+static inline vb vb_down(vb a, int n) { EACH_REGISTER(vb, vshlq_u8(a.r[i], vdupq_n_s8((int8_t)-n))); }
+/* table[a]: 16 bytes, a below 16. */
+static inline vb vb_look_up(const int8_t *table, vb a) {
+    const uint8x16_t t = vreinterpretq_u8_s8(vld1q_s8(table));
+    EACH_REGISTER(vb, vqtbl1q_u8(t, a.r[i]));
+}
+
+/* sum + four products of bytes in each lane; all below 128, so that signed products do. */
+static inline vs vs_dot(vs sum, vb u, vb s) {
+    for (int i = 0; i < 4; i++) {
+        const int8x16_t a = vreinterpretq_s8_u8(u.r[i]), b = vreinterpretq_s8_u8(s.r[i]);
+        const int16x8_t lo = vmull_s8(vget_low_s8(a), vget_low_s8(b)), hi = vmull_high_s8(a, b);
+        sum.r[i] = vpadalq_s16(sum.r[i], vpaddq_s16(lo, hi));
+    }
+    return sum;
+}
+static inline vi vs_widen(vs a) { return a; }
+/* sum + two products of 16-bit integers in each lane. */
+static inline vi vi_dot2(vi sum, vb u, vi s) {
+    for (int i = 0; i < 4; i++) {
+        const int16x8_t a = vreinterpretq_s16_u8(u.r[i]), b = vreinterpretq_s16_s32(s.r[i]);
+        const int32x4_t lo = vmull_s16(vget_low_s16(a), vget_low_s16(b)), hi = vmull_high_s16(a, b);
+        sum.r[i] = vaddq_s32(sum.r[i], vpaddq_s32(lo, hi));
+    }
+    return sum;
+}
+/* The bytes of a 32-bit number in each lane. */
+static inline vb vb_words(int32_t x) { EACH_REGISTER(vb, vreinterpretq_u8_s32(vdupq_n_s32(x))); }
+/* Bytes 0 and 2 of each lane as 16-bit integers, and bytes 1 and 3. */
+static inline vb vb_even_u(vb a) {
+    return vb_and(a, (vb){{vreinterpretq_u8_u16(vdupq_n_u16(0xFF)), vreinterpretq_u8_u16(vdupq_n_u16(0xFF)),
+                           vreinterpretq_u8_u16(vdupq_n_u16(0xFF)), vreinterpretq_u8_u16(vdupq_n_u16(0xFF))}});
+}
+static inline vb vb_odd_u(vb a) {
+    EACH_REGISTER(vb, vreinterpretq_u8_u16(vshrq_n_u16(vreinterpretq_u16_u8(a.r[i]), 8)));
+}
+static inline vb vb_odd_s(vb a) {
+    EACH_REGISTER(vb, vreinterpretq_u8_s16(vshrq_n_s16(vreinterpretq_s16_u8(a.r[i]), 8)));
+}
+static inline vb vb_even_s(vb a) {
+    EACH_REGISTER(vb, vreinterpretq_u8_s16(vshrq_n_s16(vshlq_n_s16(vreinterpretq_s16_u8(a.r[i]), 8), 8)));
+}
+
+/* 64 integers as bytes, in order, unsigned (below 128) or signed, with saturation. */
+static inline void vi_store_bytes(void *to, const vi *a, bool is_unsigned) {
+    for (int i = 0; i < 4; i++) {
+        const int16x8_t lo = vcombine_s16(vqmovn_s32(a[i].r[0]), vqmovn_s32(a[i].r[1]));
+        const int16x8_t hi = vcombine_s16(vqmovn_s32(a[i].r[2]), vqmovn_s32(a[i].r[3]));
+        int8x16_t b = vcombine_s8(vqmovn_s16(lo), vqmovn_s16(hi));
+        if (is_unsigned) b = vmaxq_s8(b, vdupq_n_s8(0));
+        vst1q_s8((int8_t *)to + 16 * i, b);
+    }
+}
+/* 32 integers as 16-bit ones, each quad in the order 0, 2, 1, 3. */
+static inline void vi_store_pairs(void *to, vi a, vi b) {
+    const uint8x8_t order = vcreate_u8(0x0706030205040100u);
+    for (int i = 0; i < 8; i++) {
+        const int16x4_t quad = vqmovn_s32(i < 4 ? a.r[i] : b.r[i - 4]);
+        vst1_u8((uint8_t *)to + 8 * i, vtbl1_u8(vreinterpret_u8_s16(quad), order));
+    }
+}
+
+static inline void vf_max_across(const vf *v, int n, float *out) {
+    for (int i = 0; i < n; i++)
+        out[i] = vmaxvq_f32(vmaxq_f32(vmaxq_f32(v[i].r[0], v[i].r[1]), vmaxq_f32(v[i].r[2], v[i].r[3])));
+}
+static inline void vf_sum_across(const vf *v, int n, float *out) {
+    for (int i = 0; i < n; i++)
+        out[i] = vaddvq_f32(vaddq_f32(vaddq_f32(v[i].r[0], v[i].r[1]), vaddq_f32(v[i].r[2], v[i].r[3])));
+}
+
+static inline void fetch_near(const void *p) { __builtin_prefetch(p, 0, 3); }
+static inline void fetch_far(const void *p) { __builtin_prefetch(p, 0, 2); }
+
+#undef EACH_REGISTER
+
+#endif

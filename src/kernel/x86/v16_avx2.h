@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The vocabulary of fused.inc: sixteen lanes, here two AVX2 registers of floats, of 32-bit integers, or of 64 bytes (four terms
+ * of each lane).
+ */
+#ifndef KERNEL_X86_V16_AVX2_H
+#define KERNEL_X86_V16_AVX2_H
+
+#include <immintrin.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef struct {
+    __m256 r[2];
+} vf;
+typedef struct {
+    __m256i r[2];
+} vi;
+typedef vi vb; /* bytes */
+typedef vi vs; /* two 16-bit sums in each lane */
+
+enum {
+    LANE_SETS = 1,    /* sets of 16 lanes whose sums fit in registers together */
+    MOST_VECTORS = 4, /* query vectors likewise */
+    CODES_ON_TOP = 0, /* codes are multiplied as the low bits of bytes: products of two must not saturate 16 bits */
+    RUN_QUADS = 8,    /* quads that vs can sum before it must be widened: 8 * 2 * 8 * 255 and 8 * 2 * 15 * 127 < 2^15 */
+    WEIGHT_TOP = 255  /* largest rounded weight */
+};
+
+#define VF_2(name, op)                                                                                                 \
+    static inline vf name(vf a, vf b) { return (vf){{op(a.r[0], b.r[0]), op(a.r[1], b.r[1])}}; }
+#define VI_2(name, op)                                                                                                 \
+    static inline vi name(vi a, vi b) { return (vi){{op(a.r[0], b.r[0]), op(a.r[1], b.r[1])}}; }
+
+/* Independent sums of each of n vectors, to hide the latency of an addition. */
+#define CHAINS(n) ((n) == 1 ? 4 : (n) == 2 ? 2 : 1)
+/* What there is of the kernels for eight vectors. */
+#define EACH_DOT_8(X)
+#define EACH_PLAIN_8(X)
+
+static inline vf vf_load(const float *p) { return (vf){{_mm256_load_ps(p), _mm256_load_ps(p + 8)}}; }
+static inline void vf_store(float *p, vf a) {
+    _mm256_store_ps(p, a.r[0]);
+    _mm256_store_ps(p + 8, a.r[1]);
+}
+static inline vf vf_all(float x) { return (vf){{_mm256_set1_ps(x), _mm256_set1_ps(x)}}; }
+VF_2(vf_add, _mm256_add_ps)
+VF_2(vf_mul, _mm256_mul_ps)
+VF_2(vf_max, _mm256_max_ps)
+static inline vf vf_magnitude(vf a) {
+    const __m256 sign = _mm256_set1_ps(-0.0f);
+    return (vf){{_mm256_andnot_ps(sign, a.r[0]), _mm256_andnot_ps(sign, a.r[1])}};
+}
+static inline vf vf_max_magnitude(vf a, vf b) { return vf_max(a, vf_magnitude(b)); }
+static inline vf vf_madd(vf a, vf b, vf c) {
+    return (vf){{_mm256_fmadd_ps(a.r[0], b.r[0], c.r[0]), _mm256_fmadd_ps(a.r[1], b.r[1], c.r[1])}};
+}
+static inline vf vf_from(vi a) { return (vf){{_mm256_cvtepi32_ps(a.r[0]), _mm256_cvtepi32_ps(a.r[1])}}; }
+static inline vf vf_load_f16(const void *p) {
+    const __m128i *h = p;
+    return (vf){{_mm256_cvtph_ps(_mm_loadu_si128(h)), _mm256_cvtph_ps(_mm_loadu_si128(h + 1))}};
+}
+static inline vf vf_load_bf16(const void *p) {
+    const __m128i *h = p;
+    const __m256i a = _mm256_cvtepu16_epi32(_mm_loadu_si128(h)), b = _mm256_cvtepu16_epi32(_mm_loadu_si128(h + 1));
+    return (vf){{_mm256_castsi256_ps(_mm256_slli_epi32(a, 16)), _mm256_castsi256_ps(_mm256_slli_epi32(b, 16))}};
+}
+
+/* To the nearest integer, ties to even. */
+static inline vi vf_round(vf a) { return (vi){{_mm256_cvtps_epi32(a.r[0]), _mm256_cvtps_epi32(a.r[1])}}; }
+static inline vi vi_zero(void) { return (vi){{_mm256_setzero_si256(), _mm256_setzero_si256()}}; }
+VI_2(vi_add, _mm256_add_epi32)
+static inline vi vi_all(int32_t x) { return (vi){{_mm256_set1_epi32(x), _mm256_set1_epi32(x)}}; }
+
+static inline vb vb_load(const void *p) {
+    const __m256i *q = p;
+    return (vb){{_mm256_load_si256(q), _mm256_load_si256(q + 1)}};
+}
+static inline vb vb_all(unsigned x) { return (vb){{_mm256_set1_epi8((char)x), _mm256_set1_epi8((char)x)}}; }
+VI_2(vb_and, _mm256_and_si256)
+VI_2(vb_or, _mm256_or_si256)
+VI_2(vb_xor, _mm256_xor_si256)
+VI_2(vb_sub, _mm256_sub_epi8)
+/* Bits cross from one byte of a pair to the other: mask them. */
+static inline vb vb_up(vb a, int n) { return (vb){{_mm256_slli_epi16(a.r[0], n), _mm256_slli_epi16(a.r[1], n)}}; }
+static inline vb vb_down(vb a, int n) { return (vb){{_mm256_srli_epi16(a.r[0], n), _mm256_srli_epi16(a.r[1], n)}}; }
+/* The bytes of a 32-bit number in each lane. */
+static inline vb vb_words(int32_t x) { return vi_all(x); }
+/* table[a]: 16 bytes, a below 16. */
+static inline vb vb_look_up(const int8_t *table, vb a) {
+    const __m256i t = _mm256_broadcastsi128_si256(_mm_load_si128((const __m128i *)(const void *)table));
+    return (vb){{_mm256_shuffle_epi8(t, a.r[0]), _mm256_shuffle_epi8(t, a.r[1])}};
+}
+
+/* sum + products of unsigned and signed bytes, four in each lane as two sums. */
+static inline vs vs_dot(vs sum, vb u, vb s) {
+    return (vs){{_mm256_add_epi16(sum.r[0], _mm256_maddubs_epi16(u.r[0], s.r[0])),
+                 _mm256_add_epi16(sum.r[1], _mm256_maddubs_epi16(u.r[1], s.r[1]))}};
+}
+static inline vi vs_widen(vs a) {
+    const __m256i one = _mm256_set1_epi16(1);
+    return (vi){{_mm256_madd_epi16(a.r[0], one), _mm256_madd_epi16(a.r[1], one)}};
+}
+/* sum + two products of 16-bit integers in each lane. */
+static inline vi vi_dot2(vi sum, vb a, vi b) {
+    return (vi){{_mm256_add_epi32(sum.r[0], _mm256_madd_epi16(a.r[0], b.r[0])),
+                 _mm256_add_epi32(sum.r[1], _mm256_madd_epi16(a.r[1], b.r[1]))}};
+}
+/* Bytes 0 and 2 of each lane as 16-bit integers, and bytes 1 and 3. */
+static inline vb vb_even_u(vb a) {
+    const __m256i low = _mm256_set1_epi16(0xFF);
+    return (vb){{_mm256_and_si256(a.r[0], low), _mm256_and_si256(a.r[1], low)}};
+}
+static inline vb vb_odd_u(vb a) { return vb_down(a, 8); }
+static inline vb vb_odd_s(vb a) { return (vb){{_mm256_srai_epi16(a.r[0], 8), _mm256_srai_epi16(a.r[1], 8)}}; }
+static inline vb vb_even_s(vb a) { return vb_odd_s(vb_up(a, 8)); }
+
+/* 64 integers as bytes, in order, unsigned or signed; they fit. */
+static inline void vi_store_bytes(void *to, const vi *a, bool is_unsigned) {
+    const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+    for (int i = 0; i < 2; i++) {
+        const __m256i lo = _mm256_packs_epi32(a[2 * i].r[0], a[2 * i].r[1]);
+        const __m256i hi = _mm256_packs_epi32(a[2 * i + 1].r[0], a[2 * i + 1].r[1]);
+        const __m256i packed = is_unsigned ? _mm256_packus_epi16(lo, hi) : _mm256_packs_epi16(lo, hi);
+        _mm256_store_si256((__m256i *)to + i, _mm256_permutevar8x32_epi32(packed, order));
+    }
+}
+/* 32 integers as 16-bit ones, each quad in the order 0, 2, 1, 3. */
+static inline void vi_store_pairs(void *to, vi a, vi b) {
+    const vi in[2] = {a, b};
+    for (int i = 0; i < 2; i++) {
+        const __m256i packed = _mm256_packs_epi32(in[i].r[0], in[i].r[1]);
+        const __m256i pairs = _mm256_shufflehi_epi16(_mm256_shufflelo_epi16(packed, 0xD8), 0xD8);
+        _mm256_store_si256((__m256i *)to + i, _mm256_permute4x64_epi64(pairs, 0xD8));
+    }
+}
+
+/* The largest of the 16 lanes of each of n vectors, or their sum. */
+#define VF_ACROSS(name, op256, op128, op1)                                                                             \
+    static inline void name##4(const vf *v, float *out) {                                                              \
+        __m256 e[4];                                                                                                   \
+        for (int i = 0; i < 4; i++) e[i] = op256(v[i].r[0], v[i].r[1]);                                                \
+        const __m256 ab = op256(_mm256_unpacklo_ps(e[0], e[1]), _mm256_unpackhi_ps(e[0], e[1]));                       \
+        const __m256 cd = op256(_mm256_unpacklo_ps(e[2], e[3]), _mm256_unpackhi_ps(e[2], e[3]));                       \
+        const __m256d p = _mm256_castps_pd(ab), q = _mm256_castps_pd(cd);                                              \
+        const __m256 f =                                                                                               \
+            op256(_mm256_castpd_ps(_mm256_unpacklo_pd(p, q)), _mm256_castpd_ps(_mm256_unpackhi_pd(p, q)));             \
+        _mm_storeu_ps(out, op128(_mm256_castps256_ps128(f), _mm256_extractf128_ps(f, 1)));                             \
+    }                                                                                                                  \
+    static inline float name##1(vf v) {                                                                                \
+        const __m256 e = op256(v.r[0], v.r[1]);                                                                        \
+        const __m128 f = op128(_mm256_castps256_ps128(e), _mm256_extractf128_ps(e, 1));                                \
+        const __m128 g = op128(f, _mm_movehl_ps(f, f));                                                                \
+        return _mm_cvtss_f32(op1(g, _mm_movehdup_ps(g)));                                                              \
+    }                                                                                                                  \
+    static inline __attribute__((always_inline)) void name(const vf *v, int n, float *out) {                           \
+        int i = 0;                                                                                                     \
+        for (; i + 4 <= n; i += 4) name##4(v + i, out + i);                                                            \
+        for (; i < n; i++) out[i] = name##1(v[i]);                                                                     \
+    }
+VF_ACROSS(vf_max_across, _mm256_max_ps, _mm_max_ps, _mm_max_ss)
+VF_ACROSS(vf_sum_across, _mm256_add_ps, _mm_add_ps, _mm_add_ss)
+
+static inline void fetch_near(const void *p) { _mm_prefetch(p, _MM_HINT_T0); }
+static inline void fetch_far(const void *p) { _mm_prefetch(p, _MM_HINT_T1); }
+
+#undef VF_2
+#undef VI_2
+
+#endif

@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The vocabulary of fused.inc: sixteen lanes, here one AVX-512 register of floats, of 32-bit integers, or of 64 bytes (four
+ * terms of each lane).
+ */
+#ifndef KERNEL_X86_V16_AVX512_H
+#define KERNEL_X86_V16_AVX512_H
+
+#include <immintrin.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef __m512 vf;
+typedef __m512i vi, vb, vs;
+
+enum {
+    LANE_SETS = 2,       /* sets of 16 lanes whose sums fit in registers together */
+    MOST_VECTORS = 8,    /* query vectors likewise */
+    CODES_ON_TOP = 1,    /* codes are multiplied as the top bits of bytes: signed ones need no extension */
+    RUN_QUADS = 1 << 20, /* quads that vs can sum before it must be widened */
+    WEIGHT_TOP = 255     /* largest rounded weight */
+};
+
+/* Independent sums of each of n vectors, to hide the latency of an addition. */
+#define CHAINS(n) ((n) == 1 ? 4 : (n) == 2 ? 4 : (n) == 4 ? 2 : 1)
+/* What there is of the kernels for eight vectors. */
+#define EACH_DOT_8(X)   EACH_DOT(X, 8)
+#define EACH_PLAIN_8(X) EACH_PLAIN(X, 8)
+
+static inline vf vf_load(const float *p) { return _mm512_load_ps(p); }
+static inline void vf_store(float *p, vf a) { _mm512_store_ps(p, a); }
+static inline vf vf_all(float x) { return _mm512_set1_ps(x); }
+static inline vf vf_add(vf a, vf b) { return _mm512_add_ps(a, b); }
+static inline vf vf_mul(vf a, vf b) { return _mm512_mul_ps(a, b); }
+static inline vf vf_max(vf a, vf b) { return _mm512_max_ps(a, b); }
+static inline vf vf_max_magnitude(vf a, vf b) { return _mm512_range_ps(a, b, 11); }
+static inline vf vf_madd(vf a, vf b, vf c) { return _mm512_fmadd_ps(a, b, c); }
+static inline vf vf_from(vi a) { return _mm512_cvtepi32_ps(a); }
+static inline vf vf_load_f16(const void *p) { return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p)); }
+static inline vf vf_load_bf16(const void *p) {
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)p)), 16));
+}
+
+/* To the nearest integer, ties to even. */
+static inline vi vf_round(vf a) { return _mm512_cvtps_epi32(a); }
+static inline vi vi_zero(void) { return _mm512_setzero_si512(); }
+static inline vi vi_add(vi a, vi b) { return _mm512_add_epi32(a, b); }
+static inline vi vi_all(int32_t x) { return _mm512_set1_epi32(x); }
+
+static inline vb vb_load(const void *p) { return _mm512_load_si512(p); }
+static inline vb vb_all(unsigned x) { return _mm512_set1_epi8((char)x); }
+static inline vb vb_and(vb a, vb b) { return _mm512_and_si512(a, b); }
+static inline vb vb_or(vb a, vb b) { return _mm512_or_si512(a, b); }
+static inline vb vb_xor(vb a, vb b) { return _mm512_xor_si512(a, b); }
+static inline vb vb_sub(vb a, vb b) { return _mm512_sub_epi8(a, b); }
+/* Bits cross from one byte of a pair to the other: mask them. */
+static inline vb vb_up(vb a, int n) { return _mm512_slli_epi16(a, (unsigned)n); }
+static inline vb vb_down(vb a, int n) { return _mm512_srli_epi16(a, (unsigned)n); }
+/* The bytes of a 32-bit number in each lane. */
+static inline vb vb_words(int32_t x) { return vi_all(x); }
+/* table[a]: 16 bytes, a below 16. */
+static inline vb vb_look_up(const int8_t *table, vb a) {
+    return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(_mm_load_si128((const __m128i *)(const void *)table)), a);
+}
+
+/* sum + four products of unsigned and signed bytes in each lane. By hand: gcc 12 copies the sums of the intrinsic around loops. */
+static inline vs vs_dot(vs sum, vb u, vb s) {
+    __asm__("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(u), "v"(s));
+    return sum;
+}
+static inline vi vs_widen(vs a) { return a; }
+/* sum + two products of 16-bit integers in each lane. */
+static inline vi vi_dot2(vi sum, vb a, vi b) {
+    __asm__("vpdpwssd %2, %1, %0" : "+v"(sum) : "v"(a), "v"(b));
+    return sum;
+}
+/* Bytes 0 and 2 of each lane as 16-bit integers, and bytes 1 and 3. */
+static inline vb vb_even_u(vb a) { return _mm512_and_si512(a, _mm512_set1_epi16(0xFF)); }
+static inline vb vb_odd_u(vb a) { return _mm512_srli_epi16(a, 8); }
+static inline vb vb_even_s(vb a) { return _mm512_srai_epi16(_mm512_slli_epi16(a, 8), 8); }
+static inline vb vb_odd_s(vb a) { return _mm512_srai_epi16(a, 8); }
+
+/* 64 integers as bytes, in order, unsigned or signed; they fit. */
+static inline void vi_store_bytes(void *to, const vi *a, bool is_unsigned) {
+    const __m512i lo = _mm512_packs_epi32(a[0], a[1]), hi = _mm512_packs_epi32(a[2], a[3]);
+    const __m512i packed = is_unsigned ? _mm512_packus_epi16(lo, hi) : _mm512_packs_epi16(lo, hi);
+    const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+    _mm512_store_si512(to, _mm512_permutexvar_epi32(order, packed));
+}
+/* 32 integers as 16-bit ones, each quad in the order 0, 2, 1, 3. */
+static inline void vi_store_pairs(void *to, vi a, vi b) {
+    const __m512i packed = _mm512_packs_epi32(a, b);
+    const __m512i order = _mm512_setr_epi64(0, 2, 4, 6, 1, 3, 5, 7);
+    const __m512i pairs = _mm512_shufflehi_epi16(_mm512_shufflelo_epi16(packed, 0xD8), 0xD8);
+    _mm512_store_si512(to, _mm512_permutexvar_epi64(order, pairs));
+}
+
+/* The largest of the 16 lanes of each of n vectors, or their sum; 1 and multiples of 2. */
+#define VF_ACROSS(name, op512, op256, op128, reduce)                                                                   \
+    static inline void name##4(const vf *v, float *out) {                                                              \
+        const __m512 ab = op512(_mm512_unpacklo_ps(v[0], v[1]), _mm512_unpackhi_ps(v[0], v[1]));                       \
+        const __m512 cd = op512(_mm512_unpacklo_ps(v[2], v[3]), _mm512_unpackhi_ps(v[2], v[3]));                       \
+        const __m512d p = _mm512_castps_pd(ab), q = _mm512_castps_pd(cd);                                              \
+        const __m512 e =                                                                                               \
+            op512(_mm512_castpd_ps(_mm512_unpacklo_pd(p, q)), _mm512_castpd_ps(_mm512_unpackhi_pd(p, q)));             \
+        const __m256 f = op256(_mm512_castps512_ps256(e), _mm512_extractf32x8_ps(e, 1));                               \
+        _mm_storeu_ps(out, op128(_mm256_castps256_ps128(f), _mm256_extractf128_ps(f, 1)));                             \
+    }                                                                                                                  \
+    static inline __attribute__((always_inline)) void name(const vf *v, int n, float *out) {                           \
+        int i = 0;                                                                                                     \
+        for (; i + 4 <= n; i += 4) name##4(v + i, out + i);                                                            \
+        for (; i < n; i++) out[i] = reduce(v[i]);                                                                      \
+    }
+VF_ACROSS(vf_max_across, _mm512_max_ps, _mm256_max_ps, _mm_max_ps, _mm512_reduce_max_ps)
+VF_ACROSS(vf_sum_across, _mm512_add_ps, _mm256_add_ps, _mm_add_ps, _mm512_reduce_add_ps)
+static inline vf vf_magnitude(vf a) { return _mm512_abs_ps(a); }
+
+static inline void fetch_near(const void *p) { _mm_prefetch(p, _MM_HINT_T0); }
+static inline void fetch_far(const void *p) { _mm_prefetch(p, _MM_HINT_T1); }
+
+#endif

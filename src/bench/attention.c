@@ -1,0 +1,385 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Times attention over caches that are filled for real. Of each scheme there are as many layers, all alike, as it takes that a layer has
+ * left the last-level cache when its turn comes again. A sample of every scheme, and a read of as many bytes, follow each other in a round.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/attr.h"
+#include "base/check.h"
+#include "base/clock.h"
+#include "base/rng.h"
+#include "bench/bench.h"
+#include "bench/machine.h"
+
+enum { FILL_ROWS = 1024, MAX_LAYERS = 512 };
+
+/* A parallel-for whose number of threads can be chosen for each call: the pool of memory is the same for all. */
+struct gate {
+    struct kvt_threads *threads[KVT_BENCH_LIST];
+    struct kvt_parallel now;
+};
+
+static void run_gate(void *ctx, int n_jobs, void (*job)(void *arg, int i, int thread), void *arg) {
+    const struct kvt_parallel *now = &((struct gate *)ctx)->now;
+    if (now->run)
+        now->run(now->ctx, n_jobs, job, arg);
+    else
+        for (int i = 0; i < n_jobs; i++) job(arg, i, 0);
+}
+
+/* One scheme: its cache, with a step open that has appended its last row. */
+struct cache {
+    struct kvt_plan *plan;
+    struct kvt_pool *pool;
+    struct kvt_seq *seq;
+    struct kvt_step *step;
+    int n_layers;
+    uint64_t layer_bytes;
+    double *us; /* by round */
+};
+
+struct bench {
+    const struct kvt_bench_options *o;
+    struct gate gate;
+    struct kvt_parallel parallel;
+    struct cache *caches; /* o->kv, then f16 */
+    int n_caches;
+    float *rows, *queries, *out; /* FILL_ROWS rows of all KV heads; query rows */
+    struct kvt_reader reader;
+    double *read_us; /* [cache][round] */
+    double *scratch;
+};
+
+static enum kvt_status report(const struct bench *b, const char *what, uint64_t done, uint64_t total,
+                              struct kvt_error *err) {
+    if (kvt_progress_report(b->o->progress, what, done, total)) return KVT_OK;
+    return kvt_fail(err, KVT_ERR_CANCELLED, "cancelled");
+}
+
+static const char *kv_of(const struct bench *b, int i) { return i < b->o->n_kv ? b->o->kv[i] : "f16"; }
+
+/* ---- caches ------------------------------------------------------------------------------------------------------------ */
+
+static void close_cache(struct cache *c) {
+    if (c->step) kvt_step_abandon(c->step);
+    kvt_step_destroy(c->step);
+    kvt_seq_destroy(c->seq);
+    kvt_pool_destroy(c->pool);
+    kvt_plan_destroy(c->plan);
+    *c = (struct cache){.us = c->us};
+}
+
+static enum kvt_status make_plan(struct kvt_plan **out, const struct bench *b, const char *kv, int n_layers,
+                                 struct kvt_error *err) {
+    struct kvt_layer_shape layers[MAX_LAYERS];
+    for (int l = 0; l < n_layers; l++)
+        layers[l] = (struct kvt_layer_shape){
+            .n_kv_heads = b->o->kv_heads, .k_size = b->o->head_size, .v_size = b->o->head_size};
+    const struct kvt_shape shape = {n_layers, layers};
+    const struct kvt_plan_options options = {.struct_size = sizeof options, .kv = kv};
+    return kvt_plan_create(out, &shape, &options, NULL, err);
+}
+
+/* Appends n of the rows, from `first` on, to every layer and leaves the step open. */
+static enum kvt_status append(const struct bench *b, struct cache *c, int first, int n, struct kvt_error *err) {
+    const int d = b->o->head_size, row = b->o->kv_heads * d;
+    const float *keys = b->rows + first * row;
+    const struct kvt_rows k = {keys, KVT_TYPE_F32, row, d};
+    const struct kvt_rows v = {keys + (size_t)FILL_ROWS * (size_t)row, KVT_TYPE_F32, row, d};
+    KVT_TRY(kvt_step_begin(c->step, &c->seq, &n, 1, err));
+    for (int l = 0; l < c->n_layers; l++) KVT_TRY(kvt_step_append(c->step, l, &k, &v, NULL, 0, err));
+    return KVT_OK;
+}
+
+static enum kvt_status layer_bytes(uint64_t *out, const struct bench *b, const char *kv, int64_t rows,
+                                   struct kvt_error *err) {
+    struct kvt_plan *plan;
+    KVT_TRY(make_plan(&plan, b, kv, 1, err));
+    *out = kvt_plan_bytes(plan, rows);
+    kvt_plan_destroy(plan);
+    return KVT_OK;
+}
+
+static enum kvt_status open_cache(const struct bench *b, struct cache *c, const char *kv, int64_t rows, int n_layers,
+                                  struct kvt_error *err) {
+    KVT_TRY(layer_bytes(&c->layer_bytes, b, kv, rows, err));
+    c->n_layers = n_layers;
+    KVT_TRY(make_plan(&c->plan, b, kv, c->n_layers, err));
+    const struct kvt_pool_options options = {
+        .struct_size = sizeof options, .level = b->o->level, .parallel = &b->parallel};
+    KVT_TRY(kvt_pool_create(&c->pool, c->plan, &options, err));
+    KVT_TRY(kvt_seq_create(&c->seq, c->pool, rows, err));
+    KVT_TRY(kvt_step_create(&c->step, c->pool, 1, FILL_ROWS, err));
+    for (int64_t done = 0; done < rows - 1;) {
+        const int n = (int)KVT_MIN(rows - 1 - done, FILL_ROWS);
+        KVT_TRY(append(b, c, 0, n, err)); /* done is a multiple of FILL_ROWS */
+        KVT_TRY(kvt_step_end(c->step, err));
+        done += n;
+        KVT_TRY(report(b, "filling the cache", (uint64_t)done, (uint64_t)rows, err));
+    }
+    return append(b, c, (int)((rows - 1) % FILL_ROWS), 1, err);
+}
+
+static enum kvt_status attend(const struct bench *b, const struct cache *c, int layer, int gqa, struct kvt_error *err) {
+    const int d = b->o->head_size, heads = b->o->kv_heads * gqa;
+    const struct kvt_attend a = {.struct_size = sizeof a,
+                                 .n_q_heads = heads,
+                                 .scale = 1 / sqrtf((float)d),
+                                 .q = {b->queries, KVT_TYPE_F32, heads * d, d},
+                                 .out = b->out,
+                                 .out_row_stride = heads * d,
+                                 .out_head_stride = d};
+    return kvt_step_attend(c->step, layer, &a, err);
+}
+
+/* ---- error ------------------------------------------------------------------------------------------------------------- */
+
+/* Attention of one query head over n rows of one KV head, in double precision. */
+static void exact(const float *q, const float *k, const float *v, ptrdiff_t stride, int n, int d, double *score,
+                  double *out) {
+    double top = -INFINITY, sum = 0;
+    for (int r = 0; r < n; r++) {
+        score[r] = 0;
+        for (int c = 0; c < d; c++) score[r] += (double)q[c] * (double)k[r * stride + c];
+        score[r] /= sqrt(d);
+        top = score[r] > top ? score[r] : top;
+    }
+    for (int c = 0; c < d; c++) out[c] = 0;
+    for (int r = 0; r < n; r++) {
+        const double w = exp(score[r] - top);
+        sum += w;
+        for (int c = 0; c < d; c++) out[c] += w * (double)v[r * stride + c];
+    }
+    for (int c = 0; c < d; c++) out[c] /= sum;
+}
+
+/* Root of the sum of squares of what attention adds to the decoded rows' exact result, over what the codec adds to the rows'. */
+static enum kvt_status measure_error(const struct bench *b, const char *kv, int gqa, double *out,
+                                     struct kvt_error *err) {
+    enum { ROWS = FILL_ROWS };
+    const int d = b->o->head_size, row = b->o->kv_heads * d, n = ROWS;
+    struct cache c = {0};
+    double kernel = 0, codec = 0;
+    float *decoded = kvt_take(&kvt_allocator_libc, (size_t)(2 * ROWS * d), sizeof *decoded);
+    double *work = kvt_take(&kvt_allocator_libc, (size_t)(ROWS + 2 * d), sizeof *work);
+    enum kvt_status status = KVT_OK;
+    if (!decoded || !work) KVT_TRY_OUT(kvt_fail(err, KVT_ERR_NOMEM, "no memory for the oracle"));
+    /* The last row comes alone, so that it is attended to as in decoding. */
+    KVT_TRY_OUT(open_cache(b, &c, kv, ROWS, 1, err));
+    KVT_TRY_OUT(attend(b, &c, 0, gqa, err));
+    kvt_step_abandon(c.step);
+    KVT_TRY_OUT(append(b, &c, ROWS - 1, 1, err));
+    KVT_TRY_OUT(kvt_step_end(c.step, err));
+    for (int head = 0; head < b->o->kv_heads; head++) {
+        const float *k = b->rows + head * d, *v = k + (size_t)FILL_ROWS * (size_t)row;
+        KVT_TRY_OUT(kvt_seq_read(c.seq, 0, KVT_SIDE_K, head, 0, n, decoded, d, err));
+        KVT_TRY_OUT(kvt_seq_read(c.seq, 0, KVT_SIDE_V, head, 0, n, decoded + ROWS * d, d, err));
+        for (int g = 0; g < gqa; g++) {
+            const float *q = b->queries + (head * gqa + g) * d, *got = b->out + (head * gqa + g) * d;
+            double *of_decoded = work + ROWS, *of_rows = of_decoded + d;
+            exact(q, decoded, decoded + ROWS * d, d, n, d, work, of_decoded);
+            exact(q, k, v, row, n, d, work, of_rows);
+            for (int i = 0; i < d; i++) {
+                kernel += pow((double)got[i] - of_decoded[i], 2);
+                codec += pow(of_decoded[i] - of_rows[i], 2);
+            }
+        }
+    }
+    *out = codec > 0 ? sqrt(kernel / codec) : 0;
+out:
+    close_cache(&c);
+    kvt_give(&kvt_allocator_libc, decoded, (size_t)(2 * ROWS * d), sizeof *decoded);
+    kvt_give(&kvt_allocator_libc, work, (size_t)(ROWS + 2 * d), sizeof *work);
+    return status;
+}
+
+/* ---- samples ----------------------------------------------------------------------------------------------------------- */
+
+static int compare(const void *a, const void *b) {
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* The q-th part of n numbers, which are sorted. */
+static double quantile(const double *x, int n, double q) { return x[(int)(q * (n - 1) + 0.5)]; }
+
+static double median_of(const struct bench *b, const double *x, const double *over, int n) {
+    for (int i = 0; i < n; i++) b->scratch[i] = over ? x[i] / over[i] : x[i];
+    qsort(b->scratch, (size_t)n, sizeof *b->scratch, compare);
+    return quantile(b->scratch, n, 0.5);
+}
+
+static enum kvt_status sample(struct bench *b, int gqa, int round, struct kvt_error *err) {
+    for (int i = 0; i < b->n_caches; i++) {
+        const int which = (i + round) % b->n_caches; /* each in turn is first */
+        struct cache *c = &b->caches[which];
+        double start = kvt_clock_seconds();
+        KVT_TRY(attend(b, c, round % c->n_layers, gqa, err));
+        c->us[round] = 1e6 * (kvt_clock_seconds() - start);
+        start = kvt_clock_seconds();
+        kvt_reader_read(&b->reader, &b->parallel, c->layer_bytes);
+        b->read_us[which * b->o->rounds + round] = 1e6 * (kvt_clock_seconds() - start);
+    }
+    return KVT_OK;
+}
+
+static enum kvt_status measure(struct bench *b, int64_t rows, int gqa, int thread_index, struct kvt_bench_result *r,
+                               struct kvt_error *err) {
+    const int rounds = b->o->rounds;
+    b->gate.now = kvt_threads_parallel(b->gate.threads[thread_index]);
+    for (int i = 0; i < b->n_caches; i++) { /* once for page faults and scratch */
+        KVT_TRY(attend(b, &b->caches[i], 0, gqa, err));
+        kvt_reader_read(&b->reader, &b->parallel, b->caches[i].layer_bytes);
+    }
+    for (int round = 0; round < rounds; round++) {
+        KVT_TRY(sample(b, gqa, round, err));
+        KVT_TRY(report(b, "measuring", (uint64_t)round + 1, (uint64_t)rounds, err));
+    }
+    const struct cache *f16 = &b->caches[b->n_caches - 1];
+    double best = 0;
+    for (int i = 0; i < b->n_caches; i++) {
+        const struct cache *c = &b->caches[i];
+        const double *read = b->read_us + i * rounds;
+        struct kvt_bench_row row = {.kv = kv_of(b, i),
+                                    .rows = rows,
+                                    .gqa = gqa,
+                                    .threads = b->o->threads[thread_index],
+                                    .bytes = c->layer_bytes};
+        row.us = median_of(b, c->us, NULL, rounds);
+        row.us_spread = (quantile(b->scratch, rounds, 0.75) - quantile(b->scratch, rounds, 0.25)) / 2;
+        row.read_us = median_of(b, read, NULL, rounds);
+        row.read_share = median_of(b, read, c->us, rounds);
+        row.vs_f16 = median_of(b, f16->us, c->us, rounds);
+        const double gbps = (double)c->layer_bytes / row.read_us * 1e-3;
+        best = gbps > best ? gbps : best;
+        r->row[r->n++] = row;
+    }
+    if (best > r->read_gbps[thread_index]) r->read_gbps[thread_index] = best;
+    return KVT_OK;
+}
+
+/* Layers of each cache, so that between two samples of a layer at least `rotate` other bytes are read: those of all caches, and as many
+ * by the reader. */
+static enum kvt_status count_layers(int *out, uint64_t *most, const struct bench *b, int64_t rows, uint64_t rotate,
+                                    struct kvt_error *err) {
+    uint64_t round = 0;
+    *most = 0;
+    for (int i = 0; i < b->n_caches; i++) {
+        uint64_t bytes;
+        KVT_TRY(layer_bytes(&bytes, b, kv_of(b, i), rows, err));
+        *most = KVT_MAX(*most, bytes);
+        round += 2 * bytes;
+    }
+    *out = (int)KVT_MIN(1 + (rotate + round - 1) / round, MAX_LAYERS);
+    return KVT_OK;
+}
+
+/* Everything at one length. */
+static enum kvt_status measure_length(struct bench *b, int64_t rows, uint64_t rotate, struct kvt_bench_result *r,
+                                      struct kvt_error *err) {
+    enum kvt_status status = KVT_OK;
+    int n_layers;
+    uint64_t most;
+    KVT_TRY(count_layers(&n_layers, &most, b, rows, rotate, err));
+    b->gate.now = kvt_threads_parallel(b->gate.threads[b->o->n_threads - 1]);
+    for (int i = 0; i < b->n_caches; i++) KVT_TRY_OUT(open_cache(b, &b->caches[i], kv_of(b, i), rows, n_layers, err));
+    KVT_TRY_OUT(kvt_reader_grow(&b->reader, KVT_MAX(most, rotate / 2), err));
+    for (int g = 0; g < b->o->n_gqa; g++)
+        for (int t = 0; t < b->o->n_threads; t++) KVT_TRY_OUT(measure(b, rows, b->o->gqa[g], t, r, err));
+out:
+    for (int i = 0; i < b->n_caches; i++) close_cache(&b->caches[i]);
+    return status;
+}
+
+/* ---- the call ---------------------------------------------------------------------------------------------------------- */
+
+/* Keys have a bias in each channel, as those of models do, and all rows differ. */
+static void fill_rows(struct bench *b) {
+    struct kvt_rng rng = {20261130};
+    const size_t row = (size_t)(b->o->kv_heads * b->o->head_size), n = FILL_ROWS * row;
+    float *bias = b->out;
+    for (size_t c = 0; c < row; c++) bias[c] = kvt_rng_normal(&rng);
+    for (size_t i = 0; i < 2 * n; i++) b->rows[i] = kvt_rng_normal(&rng) + (i < n ? bias[i % row] : 0);
+    for (size_t i = 0; i < row * KVT_BENCH_GQA_MAX; i++) b->queries[i] = kvt_rng_normal(&rng);
+}
+
+static void finish(struct bench *b) {
+    const size_t row = (size_t)(b->o->kv_heads * b->o->head_size);
+    const struct kvt_allocator *a = &kvt_allocator_libc;
+    for (int i = 0; b->caches && i < b->n_caches; i++)
+        kvt_give(a, b->caches[i].us, (size_t)b->o->rounds, sizeof(double));
+    kvt_give(a, b->caches, (size_t)b->n_caches, sizeof *b->caches);
+    kvt_give(a, b->rows, 2 * FILL_ROWS * row, sizeof *b->rows);
+    kvt_give(a, b->queries, row * KVT_BENCH_GQA_MAX, sizeof *b->queries);
+    kvt_give(a, b->out, row * KVT_BENCH_GQA_MAX, sizeof *b->out);
+    kvt_give(a, b->read_us, (size_t)(b->n_caches * b->o->rounds), sizeof *b->read_us);
+    kvt_give(a, b->scratch, (size_t)b->o->rounds, sizeof *b->scratch);
+    kvt_reader_finish(&b->reader);
+    for (int t = 0; t < b->o->n_threads; t++) kvt_threads_destroy(b->gate.threads[t]);
+}
+
+static enum kvt_status start(struct bench *b, struct kvt_error *err) {
+    const size_t row = (size_t)(b->o->kv_heads * b->o->head_size);
+    const struct kvt_allocator *a = &kvt_allocator_libc;
+    int most = 1;
+    for (int t = 0; t < b->o->n_threads; t++) {
+        KVT_TRY(kvt_threads_create(&b->gate.threads[t], b->o->threads[t], NULL, err));
+        most = KVT_MAX(most, b->o->threads[t]);
+    }
+    b->parallel = (struct kvt_parallel){most, run_gate, &b->gate};
+    b->caches = kvt_take_zero(a, (size_t)b->n_caches, sizeof *b->caches);
+    b->rows = kvt_take(a, 2 * FILL_ROWS * row, sizeof *b->rows);
+    b->queries = kvt_take(a, row * KVT_BENCH_GQA_MAX, sizeof *b->queries);
+    b->out = kvt_take_zero(a, row * KVT_BENCH_GQA_MAX, sizeof *b->out);
+    b->read_us = kvt_take(a, (size_t)(b->n_caches * b->o->rounds), sizeof *b->read_us);
+    b->scratch = kvt_take(a, (size_t)b->o->rounds, sizeof *b->scratch);
+    bool all = b->caches && b->rows && b->queries && b->out && b->read_us && b->scratch;
+    for (int i = 0; b->caches && i < b->n_caches; i++)
+        all = (b->caches[i].us = kvt_take(a, (size_t)b->o->rounds, sizeof(double))) && all;
+    if (!all) return kvt_fail(err, KVT_ERR_NOMEM, "no memory for the rows to measure with");
+    fill_rows(b);
+    return KVT_OK;
+}
+
+enum kvt_status kvt_bench_attention(struct kvt_bench_result *out, const struct kvt_bench_options *o,
+                                    struct kvt_error *err) {
+    struct kvt_bench_result r = {0};
+    struct bench b = {.o = o, .n_caches = o->n_kv + 1};
+    enum kvt_level level;
+    enum kvt_status status;
+    const uint64_t rotate = o->rotate_bytes ? o->rotate_bytes : 4 * kvt_machine_cache_bytes();
+    const size_t n = (size_t)(o->n_rows * o->n_gqa * o->n_threads * b.n_caches);
+    kvt_machine_name(r.machine, sizeof r.machine);
+    KVT_TRY(kvt_level_parse(&level, o->level ? o->level : "auto", err));
+    r.level = kvt_level_name(level);
+    r.row = kvt_take_zero(&kvt_allocator_libc, n, sizeof *r.row);
+    if (!r.row) return kvt_fail(err, KVT_ERR_NOMEM, "no memory for %zu results", n);
+    KVT_TRY_OUT(start(&b, err));
+    for (int i = 0; i < o->n_rows; i++) KVT_TRY_OUT(measure_length(&b, o->rows[i], rotate, &r, err));
+    for (int i = 0; i < r.n; i++) {
+        struct kvt_bench_row *row = &r.row[i];
+        bool known = false;
+        for (int j = 0; j < i && !known; j++)
+            if (r.row[j].kv == row->kv && r.row[j].gqa == row->gqa) {
+                row->error_ratio = r.row[j].error_ratio;
+                known = true;
+            }
+        b.gate.now = kvt_threads_parallel(b.gate.threads[o->n_threads - 1]);
+        if (!known) KVT_TRY_OUT(measure_error(&b, row->kv, row->gqa, &row->error_ratio, err));
+    }
+    *out = r;
+out:
+    finish(&b);
+    if (status != KVT_OK) kvt_give(&kvt_allocator_libc, r.row, n, sizeof *r.row);
+    return status;
+}
+
+void kvt_bench_finish(struct kvt_bench_result *r) {
+    kvt_give(&kvt_allocator_libc, r->row, (size_t)r->n, sizeof *r->row);
+    *r = (struct kvt_bench_result){0};
+}

@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The machine that is measured on. */
+#include "bench/machine.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "base/check.h"
+#include "base/file.h"
+#include "base/parallel.h"
+
+enum { CPUINFO_MAX = 1 << 20, CHUNK = 256 * 1024 };
+
+void kvt_machine_name(char *out, size_t size) {
+    struct kvt_buf file;
+    const long n = sysconf(_SC_NPROCESSORS_ONLN);
+    int len = 0;
+    const char *name = "unknown processor";
+    kvt_buf_init(&file, NULL, CPUINFO_MAX);
+    if (kvt_file_read(&file, "/proc/cpuinfo", NULL) == KVT_OK) {
+        const char *line = strstr(kvt_buf_text(&file), "model name");
+        const char *colon = line ? strchr(line, ':') : NULL;
+        if (colon) {
+            name = colon + 1 + strspn(colon + 1, " ");
+            len = (int)strcspn(name, "\n");
+        }
+    }
+    if (len == 0) len = (int)strlen(name);
+    snprintf(out, size, "%.*s, %ld processors", len < 60 ? len : 60, name, n);
+    kvt_buf_finish(&file);
+}
+
+uint64_t kvt_machine_cache_bytes(void) {
+    long bytes = 0;
+#if defined(_SC_LEVEL3_CACHE_SIZE)
+    bytes = sysconf(_SC_LEVEL3_CACHE_SIZE);
+#endif
+    return bytes > 0 ? (uint64_t)bytes : UINT64_C(32) << 20;
+}
+
+enum kvt_status kvt_reader_grow(struct kvt_reader *r, uint64_t bytes, struct kvt_error *err) {
+    const uint64_t n = (bytes + CHUNK - 1) / CHUNK * CHUNK;
+    if (n <= r->n) return KVT_OK;
+    kvt_reader_finish(r);
+    r->words = kvt_take(&kvt_allocator_libc, n, 1);
+    if (!r->words) return kvt_fail(err, KVT_ERR_NOMEM, "no memory to read from: %llu bytes", (unsigned long long)n);
+    memset(r->words, 1, n);
+    r->n = n;
+    return KVT_OK;
+}
+
+struct read_run {
+    const uint64_t *words;
+    uint64_t n, first, count;
+};
+
+/* Sums a chunk, so that no load can be left out. */
+static void read_chunk(void *arg, int i, int thread) {
+    const struct read_run *run = arg;
+    const uint64_t start = (run->first + (uint64_t)i * CHUNK) % run->n;
+    const uint64_t left = run->count - (uint64_t)i * CHUNK, n = left < CHUNK ? left : CHUNK;
+    const uint64_t *x = run->words + start / sizeof *x, *end = x + n / 64 * 8;
+    uint64_t sum = 0;
+    (void)thread;
+    for (; x < end; x += 8) sum += ((x[0] + x[1]) + (x[2] + x[3])) + ((x[4] + x[5]) + (x[6] + x[7]));
+    __asm__ volatile("" : : "r"(sum));
+}
+
+void kvt_reader_read(struct kvt_reader *r, const struct kvt_parallel *parallel, uint64_t n) {
+    const struct read_run run = {r->words, r->n, r->at, n < r->n ? n : r->n};
+    kvt_parallel_run(parallel, (int)((run.count + CHUNK - 1) / CHUNK), read_chunk, (void *)(uintptr_t)&run);
+    r->at = (r->at + (run.count + CHUNK - 1) / CHUNK * CHUNK) % r->n;
+}
+
+void kvt_reader_finish(struct kvt_reader *r) {
+    kvt_give(&kvt_allocator_libc, r->words, r->n, 1);
+    *r = (struct kvt_reader){0};
+}

@@ -23,7 +23,7 @@ typedef void (*kvt_unpack_fn)(const struct kvt_tile *tile, const void *bytes, in
 typedef void (*kvt_fold_fn)(float *y, ptrdiff_t ld_y, const float *x, ptrdiff_t ld_x, int n, const float *block,
                             int n_terms);
 
-/* near. One step of online softmax for one vector: with m the larger of *max and the largest of n scores, scores become
+/* near. One step of online softmax for one vector: with m the larger of *max and the largest of n scores (at most 128), scores become
  * exp(score - m), *sum becomes *sum * exp(*max - m) + their sum, *max becomes m. Returns exp(*max before - m), which
  * rescales what was mixed so far. Scores of -inf weigh 0; where all so far are -inf, *max stays -inf and all weights are 0. */
 typedef float (*kvt_soften_fn)(float *scores, int n, float *max, float *sum);

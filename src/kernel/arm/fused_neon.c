@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Fused attention products at level neon.
+ * Fused attention products and softmax at level neon.
  */
 #include "kernel/arm/v16_neon.h"
 #include "kernel/kernel.h"
@@ -8,3 +8,4 @@
 
 #define NAME(op) kvt_##op##_neon
 #include "kernel/fused.inc"
+#include "kernel/soften.inc"

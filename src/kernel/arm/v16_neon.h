@@ -59,6 +59,17 @@ static inline vf vf_load_bf16(const void *p) {
     EACH_REGISTER(vf, vreinterpretq_f32_u32(vshll_n_u16(vld1_u16((const uint16_t *)p + 4 * i), 16)));
 }
 
+/* 2^n of n + 1.5 * 2^23, as the sum rounds it. */
+static inline vf vf_exponent(vf a) {
+    EACH_REGISTER(vf,
+                  vreinterpretq_f32_s32(vshlq_n_s32(vaddq_s32(vreinterpretq_s32_f32(a.r[i]), vdupq_n_s32(127)), 23)));
+}
+/* 0 where x is below the limit. */
+static inline vf vf_zero_below(vf a, vf x, float limit) {
+    EACH_REGISTER(
+        vf, vreinterpretq_f32_u32(vandq_u32(vreinterpretq_u32_f32(a.r[i]), vcgeq_f32(x.r[i], vdupq_n_f32(limit)))));
+}
+
 /* To the nearest integer, ties to even. */
 static inline vi vf_round(vf a) { EACH_REGISTER(vi, vcvtnq_s32_f32(a.r[i])); }
 static inline vi vi_zero(void) { EACH_REGISTER(vi, vdupq_n_s32(0)); }

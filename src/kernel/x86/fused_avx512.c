@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Fused attention products at level avx512.
+ * Fused attention products and softmax at level avx512.
  */
 #include "kernel/kernel.h"
 #include "kernel/table.h"
@@ -8,3 +8,4 @@
 
 #define NAME(op) kvt_##op##_avx512
 #include "kernel/fused.inc"
+#include "kernel/soften.inc"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * All operations at level avx2.
+ * All operations on rows and blocks at level avx2.
  */
 #include "base/half.h"
 #include "kernel/kernel.h"
@@ -18,7 +18,6 @@ static inline void load_f16_row(float *row, const unsigned char *from, int n) {
 #define LOAD_F16_ROW(row, from, n) load_f16_row(row, from, n)
 #include "kernel/encode.inc"
 #include "kernel/fold.inc"
-#include "kernel/soften.inc"
 #include "kernel/unpack.inc"
 
 #include "kernel/decode.inc" /* by way of unpack */

@@ -66,6 +66,22 @@ static inline vf vf_load_bf16(const void *p) {
     return (vf){{_mm256_castsi256_ps(_mm256_slli_epi32(a, 16)), _mm256_castsi256_ps(_mm256_slli_epi32(b, 16))}};
 }
 
+/* 2^n of n + 1.5 * 2^23, as the sum rounds it. */
+static inline vf vf_exponent(vf a) {
+    vf out;
+    for (int i = 0; i < 2; i++) {
+        const __m256i biased = _mm256_add_epi32(_mm256_castps_si256(a.r[i]), _mm256_set1_epi32(127));
+        out.r[i] = _mm256_castsi256_ps(_mm256_slli_epi32(biased, 23));
+    }
+    return out;
+}
+/* 0 where x is below the limit. */
+static inline vf vf_zero_below(vf a, vf x, float limit) {
+    const __m256 l = _mm256_set1_ps(limit);
+    return (vf){{_mm256_and_ps(a.r[0], _mm256_cmp_ps(x.r[0], l, _CMP_GE_OQ)),
+                 _mm256_and_ps(a.r[1], _mm256_cmp_ps(x.r[1], l, _CMP_GE_OQ))}};
+}
+
 /* To the nearest integer, ties to even. */
 static inline vi vf_round(vf a) { return (vi){{_mm256_cvtps_epi32(a.r[0]), _mm256_cvtps_epi32(a.r[1])}}; }
 static inline vi vi_zero(void) { return (vi){{_mm256_setzero_si256(), _mm256_setzero_si256()}}; }

@@ -11,7 +11,7 @@
 #include "base/file.h"
 #include "base/parallel.h"
 
-enum { CPUINFO_MAX = 1 << 20, CHUNK = 256 * 1024 };
+enum { CPUINFO_MAX = 1 << 20, CHUNK = 256 * 1024, STEP = 512 };
 
 void kvt_machine_name(char *out, size_t size) {
     struct kvt_buf file;
@@ -44,37 +44,54 @@ enum kvt_status kvt_reader_grow(struct kvt_reader *r, uint64_t bytes, struct kvt
     const uint64_t n = (bytes + CHUNK - 1) / CHUNK * CHUNK;
     if (n <= r->n) return KVT_OK;
     kvt_reader_finish(r);
-    r->words = kvt_take(&kvt_allocator_libc, n, 1);
-    if (!r->words) return kvt_fail(err, KVT_ERR_NOMEM, "no memory to read from: %llu bytes", (unsigned long long)n);
-    memset(r->words, 1, n);
+    r->bytes = kvt_take(&kvt_allocator_libc, n, 1);
+    if (!r->bytes) return kvt_fail(err, KVT_ERR_NOMEM, "no memory to read from: %llu bytes", (unsigned long long)n);
+    memset(r->bytes, 1, n);
     r->n = n;
     return KVT_OK;
 }
 
+static uint64_t read_words(const unsigned char *p, size_t bytes) {
+    uint64_t a[8] = {0};
+    for (size_t at = 0; at < bytes; at += sizeof a) {
+        uint64_t x[8];
+        memcpy(x, p + at, sizeof x);
+        for (int i = 0; i < 8; i++) a[i] ^= x[i];
+    }
+    for (int i = 1; i < 8; i++) a[0] ^= a[i];
+    return a[0];
+}
+
+static kvt_read_fn read_fn(void) {
+#if defined(__x86_64__)
+    if (kvt_level_runs(KVT_LEVEL_AVX512)) return kvt_read_avx512;
+    if (kvt_level_runs(KVT_LEVEL_AVX2)) return kvt_read_avx2;
+#endif
+    return read_words;
+}
+
 struct read_run {
-    const uint64_t *words;
+    kvt_read_fn fn;
+    const unsigned char *bytes;
     uint64_t n, first, count;
 };
 
-/* Sums a chunk, so that no load can be left out. */
 static void read_chunk(void *arg, int i, int thread) {
     const struct read_run *run = arg;
     const uint64_t start = (run->first + (uint64_t)i * CHUNK) % run->n;
     const uint64_t left = run->count - (uint64_t)i * CHUNK, n = left < CHUNK ? left : CHUNK;
-    const uint64_t *x = run->words + start / sizeof *x, *end = x + n / 64 * 8;
-    uint64_t sum = 0;
     (void)thread;
-    for (; x < end; x += 8) sum += ((x[0] + x[1]) + (x[2] + x[3])) + ((x[4] + x[5]) + (x[6] + x[7]));
-    __asm__ volatile("" : : "r"(sum));
+    const uint64_t sum = run->fn(run->bytes + start, n / STEP * STEP);
+    __asm__ volatile("" : : "r"(sum)); /* so that no load can be left out */
 }
 
 void kvt_reader_read(struct kvt_reader *r, const struct kvt_parallel *parallel, uint64_t n) {
-    const struct read_run run = {r->words, r->n, r->at, n < r->n ? n : r->n};
-    kvt_parallel_run(parallel, (int)((run.count + CHUNK - 1) / CHUNK), read_chunk, (void *)(uintptr_t)&run);
+    struct read_run run = {read_fn(), r->bytes, r->n, r->at, n < r->n ? n : r->n};
+    kvt_parallel_run(parallel, (int)((run.count + CHUNK - 1) / CHUNK), read_chunk, &run);
     r->at = (r->at + (run.count + CHUNK - 1) / CHUNK * CHUNK) % r->n;
 }
 
 void kvt_reader_finish(struct kvt_reader *r) {
-    kvt_give(&kvt_allocator_libc, r->words, r->n, 1);
+    kvt_give(&kvt_allocator_libc, r->bytes, r->n, 1);
     *r = (struct kvt_reader){0};
 }

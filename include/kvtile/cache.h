@@ -48,9 +48,11 @@ struct kvt_shape {
 
 struct kvt_plan_options {
     size_t struct_size; /* sizeof(struct kvt_plan_options) */
-    const char *kv;     /* "K" or "K,V": codec names; NULL: "f16" */
-    int sink;           /* rows, a multiple of 128 */
-    int tail;           /* rows */
+    const char *
+        kv; /* "K" or "K,V": codec names; then, each after a colon, layers that differ: "kivi4g32:0-1=f16:7=kivi8g32,f16".
+                           NULL: "f16" */
+    int sink; /* rows, a multiple of 128 */
+    int tail; /* rows */
     int64_t
         start; /* nothing is encoded while a sequence has fewer rows; then all that is past the tail is. 0: from the first */
     int64_t

@@ -48,7 +48,7 @@ struct kvt_plan {
     struct kvt_allocator allocator;
     int n_layers;
     int max_heads, max_row; /* KV heads and elements of a row, over all layers */
-    char kv[80];
+    char *kv;               /* its string */
     struct kvt_layer *layers;
 };
 

@@ -2,12 +2,12 @@
  *
  * The plan: which codec, sink and tail each layer has, what its pages look like, and how many a length needs.
  */
-#include <stdio.h>
 #include <string.h>
 
 #include "base/attr.h"
 #include "base/check.h"
 #include "cache/cache.h"
+#include "cache/plan_text.h"
 
 static void init_page(struct kvt_page_shape *page, const struct kvt_codec *const codec[KVT_SIDE_COUNT],
                       const struct kvt_layer_shape *shape) {
@@ -15,20 +15,6 @@ static void init_page(struct kvt_page_shape *page, const struct kvt_codec *const
     kvt_codec_describe(codec[KVT_SIDE_V], KVT_SIDE_V, shape->v_size, &page->tile[KVT_SIDE_V]);
     page->head_bytes = page->tile[KVT_SIDE_K].bytes + page->tile[KVT_SIDE_V].bytes;
     page->bytes = KVT_PAGE_HEADER + (size_t)shape->n_kv_heads * page->head_bytes;
-}
-
-/* "K" or "K,V" to two codecs. */
-static enum kvt_status parse_kv(const struct kvt_codec *codec[KVT_SIDE_COUNT], const char *kv, struct kvt_error *err) {
-    char name[2][40];
-    const char *comma = strchr(kv, ',');
-    const size_t k_len = comma ? (size_t)(comma - kv) : strlen(kv);
-    const char *v = comma ? comma + 1 : kv;
-    if (k_len >= sizeof name[0] || strlen(v) >= sizeof name[1] || strchr(v, ','))
-        return kvt_fail(err, KVT_ERR_ARG, "'%.60s' is no cache: write K or K,V, each the name of a codec", kv);
-    snprintf(name[0], sizeof name[0], "%.*s", (int)k_len, kv);
-    snprintf(name[1], sizeof name[1], "%s", v);
-    KVT_TRY(kvt_codec_parse(&codec[KVT_SIDE_K], name[0], err));
-    return kvt_codec_parse(&codec[KVT_SIDE_V], comma ? name[1] : name[0], err);
 }
 
 static enum kvt_status check_shape(const struct kvt_layer_shape *shape, int layer,
@@ -88,41 +74,50 @@ static enum kvt_status check_options(const struct kvt_shape *shape, const struct
     return KVT_OK;
 }
 
+/* Everything but the layers' codecs is checked; makes the plan of them. */
+static enum kvt_status make_plan(struct kvt_plan **out, const struct kvt_shape *shape, const struct kvt_kv_pair *pairs,
+                                 const struct kvt_plan_options *o, const struct kvt_allocator *a,
+                                 struct kvt_error *err) {
+    for (int l = 0; l < shape->n_layers; l++) KVT_TRY(check_shape(&shape->layers[l], l, pairs[l].codec, err));
+    struct kvt_plan *plan = kvt_take_zero(a, 1, sizeof *plan);
+    if (!plan) return kvt_fail(err, KVT_ERR_NOMEM, "no memory for a plan");
+    *plan = (struct kvt_plan){.allocator = *a, .n_layers = shape->n_layers};
+    plan->layers = kvt_take_zero(a, (size_t)shape->n_layers, sizeof *plan->layers);
+    plan->kv = kvt_plan_write(pairs, shape->n_layers, a);
+    if (!plan->layers || !plan->kv) {
+        kvt_plan_destroy(plan);
+        return kvt_fail(err, KVT_ERR_NOMEM, "no memory for a plan of %d layers", shape->n_layers);
+    }
+    for (int l = 0; l < plan->n_layers; l++) {
+        const struct kvt_layer_shape *s = &shape->layers[l];
+        init_layer(&plan->layers[l], s, pairs[l].codec, o);
+        plan->max_heads = KVT_MAX(plan->max_heads, s->n_kv_heads);
+        plan->max_row = KVT_MAX(plan->max_row, KVT_MAX(s->k_size, s->v_size));
+    }
+    *out = plan;
+    return KVT_OK;
+}
+
 enum kvt_status kvt_plan_create(struct kvt_plan **out, const struct kvt_shape *shape,
                                 const struct kvt_plan_options *options, const struct kvt_allocator *allocator,
                                 struct kvt_error *err) {
     const struct kvt_plan_options none = {.struct_size = sizeof none};
     const struct kvt_plan_options *o = options ? options : &none;
-    const struct kvt_codec *codec[KVT_SIDE_COUNT];
-    KVT_TRY(check_options(shape, o, err));
-    KVT_TRY(parse_kv(codec, o->kv ? o->kv : "f16", err));
-    for (int l = 0; l < shape->n_layers; l++) KVT_TRY(check_shape(&shape->layers[l], l, codec, err));
-
     const struct kvt_allocator a = kvt_allocator_or_default(allocator);
-    struct kvt_plan *plan = kvt_take_zero(&a, 1, sizeof *plan);
-    struct kvt_layer *layers = kvt_take_zero(&a, (size_t)shape->n_layers, sizeof *layers);
-    if (!plan || !layers) {
-        kvt_give(&a, plan, 1, sizeof *plan);
-        kvt_give(&a, layers, (size_t)shape->n_layers, sizeof *layers);
-        return kvt_fail(err, KVT_ERR_NOMEM, "no memory for a plan of %d layers", shape->n_layers);
-    }
-    *plan = (struct kvt_plan){.allocator = a, .n_layers = shape->n_layers, .layers = layers};
-    for (int l = 0; l < plan->n_layers; l++) {
-        const struct kvt_layer_shape *s = &shape->layers[l];
-        init_layer(&layers[l], s, codec, o);
-        plan->max_heads = KVT_MAX(plan->max_heads, s->n_kv_heads);
-        plan->max_row = KVT_MAX(plan->max_row, KVT_MAX(s->k_size, s->v_size));
-    }
-    const bool same = codec[KVT_SIDE_K] == codec[KVT_SIDE_V];
-    snprintf(plan->kv, sizeof plan->kv, "%s%s%s", codec[KVT_SIDE_K]->info.name, same ? "" : ",",
-             same ? "" : codec[KVT_SIDE_V]->info.name);
-    *out = plan;
-    return KVT_OK;
+    KVT_TRY(check_options(shape, o, err));
+    const size_t n = (size_t)shape->n_layers;
+    struct kvt_kv_pair *pairs = kvt_take(&a, n, sizeof *pairs);
+    if (!pairs) return kvt_fail(err, KVT_ERR_NOMEM, "no memory for a plan of %d layers", shape->n_layers);
+    enum kvt_status status = kvt_plan_parse(pairs, shape->n_layers, o->kv ? o->kv : "f16", err);
+    if (status == KVT_OK) status = make_plan(out, shape, pairs, o, &a, err);
+    kvt_give(&a, pairs, n, sizeof *pairs);
+    return status;
 }
 
 void kvt_plan_destroy(struct kvt_plan *plan) {
     if (!plan) return;
     const struct kvt_allocator a = plan->allocator;
+    if (plan->kv) kvt_give(&a, plan->kv, strlen(plan->kv) + 1, 1);
     kvt_give(&a, plan->layers, (size_t)plan->n_layers, sizeof *plan->layers);
     kvt_give(&a, plan, 1, sizeof *plan);
 }

@@ -9,16 +9,16 @@
 
 static struct kvt_plan *copy_plan(const struct kvt_plan *plan, const struct kvt_allocator *a) {
     struct kvt_plan *copy = kvt_take(a, 1, sizeof *copy);
-    struct kvt_layer *layers = kvt_take(a, (size_t)plan->n_layers, sizeof *layers);
-    if (!copy || !layers) {
-        kvt_give(a, copy, 1, sizeof *copy);
-        kvt_give(a, layers, (size_t)plan->n_layers, sizeof *layers);
-        return NULL;
-    }
+    if (!copy) return NULL;
     *copy = *plan;
     copy->allocator = *a;
-    copy->layers = layers;
-    memcpy(layers, plan->layers, (size_t)plan->n_layers * sizeof *layers);
+    copy->layers = kvt_take(a, (size_t)plan->n_layers, sizeof *copy->layers);
+    copy->kv = kvt_take_string(a, plan->kv, strlen(plan->kv));
+    if (!copy->layers || !copy->kv) {
+        kvt_plan_destroy(copy);
+        return NULL;
+    }
+    memcpy(copy->layers, plan->layers, (size_t)plan->n_layers * sizeof *copy->layers);
     return copy;
 }
 

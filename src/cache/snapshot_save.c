@@ -105,7 +105,7 @@ static void put_header(const struct kvt_seq *seq, struct out *out, const struct 
         .n_layers = (uint32_t)plan->n_layers,
     };
     for (struct kvt_snap_walk walk = {0}; kvt_snap_next(&walk, plan, seq->n_rows);) h.n_pages++;
-    memcpy(h.kv, plan->kv, sizeof h.kv);
+    memcpy(h.kv, plan->kv, KVT_MIN(strlen(plan->kv), sizeof h.kv - 1)); /* cut where it is long */
     memcpy(buffer, &h, sizeof h);
     for (int l = 0; l < plan->n_layers; l++) {
         struct kvt_snap_layer layer = kvt_snap_describe(&plan->layers[l]);

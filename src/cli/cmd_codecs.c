@@ -61,7 +61,7 @@ struct work {
     const struct settings *settings;
     struct kvt_parallel parallel;
     struct kvt_term_progress progress;
-    const char **kv; /* the rows' names, n_rows of them taken */
+    struct kvt_fidelity_case *cases; /* of the rows, by their names */
     struct kvt_codecs_report report;
 };
 
@@ -112,14 +112,14 @@ static enum kvt_status make_rows(struct work *w, struct kvt_error *err) {
     struct kvt_codecs_report *r = &w->report;
     const size_t most = s->kv.n ? (size_t)s->kv.n : kvt_codec_count();
     size_t n = 0;
-    w->kv = kvt_take(&kvt_allocator_libc, most, sizeof *w->kv);
+    w->cases = kvt_take_zero(&kvt_allocator_libc, most, sizeof *w->cases);
     r->rows = kvt_take_zero(&kvt_allocator_libc, most, sizeof *r->rows);
-    if (!w->kv || !r->rows) return kvt_fail(err, KVT_ERR_NOMEM, "not enough memory for %zu codecs", most);
+    if (!w->cases || !r->rows) return kvt_fail(err, KVT_ERR_NOMEM, "not enough memory for %zu codecs", most);
     for (size_t i = 0; i < most; i++) {
         const struct kvt_codec *codec = s->kv.n ? NULL : kvt_codec_at(i);
         if (codec && !s->all && !is_usual(codec)) continue;
         KVT_TRY(make_row(&r->rows[n], codec ? kvt_codec_info(codec).name : s->kv.items[i], err));
-        w->kv[n] = r->rows[n].kv;
+        w->cases[n] = (struct kvt_fidelity_case){.kv = r->rows[n].kv, .sink = (int)s->sink, .tail = (int)s->tail};
         n++;
     }
     r->n_rows = (int)n;
@@ -208,10 +208,8 @@ static enum kvt_status measure_loaded(struct kvt_codecs_source *source, struct w
                                       struct kvt_error *err) {
     const struct settings *s = w->settings;
     struct kvt_fidelity_options o = {
-        .kv = w->kv,
-        .n_kv = w->report.n_rows,
-        .sink = (int)s->sink,
-        .tail = (int)s->tail,
+        .cases = w->cases,
+        .n_cases = w->report.n_rows,
         .chunk = (int)s->chunk,
         .n_chunks = (int)s->chunks,
         .first_id = -1,
@@ -294,7 +292,7 @@ static void finish(struct work *w) {
         kvt_fidelity_finish(&r->sources[i].kl);
     }
     kvt_give(&kvt_allocator_libc, r->rows, n_rows_taken(w), sizeof *r->rows);
-    kvt_give(&kvt_allocator_libc, w->kv, n_rows_taken(w), sizeof *w->kv);
+    kvt_give(&kvt_allocator_libc, w->cases, n_rows_taken(w), sizeof *w->cases);
 }
 
 static enum kvt_status run(const void *settings, struct kvt_error *err) {

@@ -1,24 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0
  * kvtile fidelity */
 #include <stdio.h>
+#include <string.h>
 
 #include "base/check.h"
 #include "cli/command.h"
-#include "cli/input_options.h"
-#include "cli/term.h"
-#include "fidelity/fidelity.h"
+#include "cli/measure.h"
 
 enum { REPORT_BYTES_MAX = 16 << 20 };
 
 struct settings {
-    const char *model, *reference, *level;
+    const char *model, *reference, *leg, *attribute;
     struct kvt_opt_texts kv;
     struct kvt_input_settings input;
-    int64_t chunk, chunks, sink, tail, n_threads;
-    bool bos_each_chunk, json, quiet;
+    struct kvt_measure_settings measure;
+    int64_t sink, tail, start;
+    bool numerics, worst, json;
 };
 
-static const struct settings defaults = {.reference = "f16", .chunk = 512, .input = KVT_INPUT_DEFAULTS};
+static const struct settings defaults = {
+    .reference = "f16", .leg = "prefill", .input = KVT_INPUT_DEFAULTS, .measure = KVT_MEASURE_DEFAULTS};
 
 /* What is measured where no --kv is given. */
 static const char *const usual[] = {"f16", "affine8g64", "affine4g64"};
@@ -30,57 +31,89 @@ static const struct kvt_opt options[] = {
     {KVT_OPT_ARG, .name = "MODEL", .at = AT(model), .help = "a GGUF file"},
     {KVT_OPT_GROUP, .name = "Caches"},
     {KVT_OPT_TEXTS, .name = "kv", .value = "K[,V]", .at = AT(kv),
-     .help = "a cache to measure: the codec of the keys and of the values, or one for both; give it again for more "
-             "(none: f16, affine8g64 and affine4g64)"},
+     .help = "a cache to measure: the codec of the keys and of the values, or one for both; layers that differ follow, as in "
+             "kivi4g32:0-1=f16; give it again for more (none: f16, affine8g64 and affine4g64)"},
     {KVT_OPT_INT, .name = "sink", .value = "N", .at = AT(sink), .max = 1 << 30,
      .help = "keep the first N rows of each in 16 bits (a multiple of 128)"},
     {KVT_OPT_INT, .name = "tail", .also = "kv-tail-tokens", .value = "N", .at = AT(tail), .max = 1 << 30,
      .help = "keep the newest N rows of each in 16 bits"},
+    {KVT_OPT_INT, .name = "quantized-kv-start", .value = "N", .at = AT(start), .max = 1 << 30,
+     .help = "keep all rows of each in 16 bits while there are fewer than N"},
     {KVT_OPT_TEXT, .name = "reference", .value = "K[,V]", .at = AT(reference),
      .help = "the cache that they are held against"},
-    {KVT_OPT_GROUP, .name = "Measurement"},
-    {KVT_OPT_INT, .name = "chunk", .value = "N", .at = AT(chunk), .min = 2, .max = 1 << 30,
-     .help = "tokens of a chunk; each begins with an empty cache"},
-    {KVT_OPT_INT, .name = "chunks", .value = "N", .at = AT(chunks), .max = 1 << 30,
-     .help = "chunks at most; 0: all of the text"},
-    {KVT_OPT_FLAG, .name = "bos-each-chunk", .at = AT(bos_each_chunk),
-     .help = "put BOS in the place of each chunk's first token, as llama.cpp's perplexity tool does"},
-    {KVT_OPT_GROUP, .name = "Running"},
-    {KVT_OPT_INT, .name = "threads", .brief = "t", .value = "N", .at = AT(n_threads), .max = 1024,
-     .help = "threads; 0: as many as there are processors. The figures do not depend on it"},
-    {KVT_OPT_TEXT, .name = "level", .value = "NAME", .at = AT(level),
-     .help = "instruction-set level: auto, ref, neon, avx2, avx512"},
+    {KVT_OPT_GROUP, .name = "What is looked at"},
+    {KVT_OPT_TEXT, .name = "leg", .value = "NAME", .at = AT(leg),
+     .help = "how tokens are fed: prefill, many at once as a prompt is; decode, one by one as text is generated; both"},
+    {KVT_OPT_FLAG, .name = "numerics", .at = AT(numerics),
+     .help = "also run each cache's decoded rows through plain attention: what is the codec's loss, what the arithmetic's"},
+    {KVT_OPT_TEXT, .name = "attribute", .value = "LIST", .at = AT(attribute),
+     .help = "take the loss apart, by any of kv (keys alone, values alone), layers, heads, regions (what more 16-bit rows are "
+             "worth), comma between; on the first leg"},
+    {KVT_OPT_FLAG, .name = "worst", .at = AT(worst), .help = "show the ten positions of the largest KL, with their text"},
     {KVT_OPT_FLAG, .name = "json", .at = AT(json), .help = "print JSON instead of the table"},
-    {KVT_OPT_FLAG, .name = "quiet", .brief = "q", .at = AT(quiet), .help = "no progress bar"},
 };
 /* clang-format on */
 
-static const struct kvt_opt_shared shared[] = {{kvt_input_options, KVT_INPUT_N_OPTIONS, AT(input)}};
+static const struct kvt_opt_shared shared[] = {{kvt_measure_options, KVT_MEASURE_N_OPTIONS, AT(measure)},
+                                               {kvt_input_options, KVT_INPUT_N_OPTIONS, AT(input)}};
 
-/* Everything of one run of the command. */
-struct work {
-    const struct settings *settings;
-    struct kvt_parallel parallel;
-    struct kvt_term_progress progress;
-    struct kvt_model *model;
-    struct kvt_ids ids;
-    char text_name[KVT_INPUT_NAME_MAX];
-};
+/* ---- what is asked for ------------------------------------------------------------------------------------------------ */
+
+static enum kvt_status choose_legs(bool legs[KVT_LEG_COUNT], const char *name, struct kvt_error *err) {
+    const bool both = strcmp(name, "both") == 0;
+    bool any = false;
+    for (int i = 0; i < KVT_LEG_COUNT; i++) any |= legs[i] = both || strcmp(name, kvt_leg_name((enum kvt_leg)i)) == 0;
+    return any ? KVT_OK : kvt_fail(err, KVT_ERR_ARG, "--leg takes prefill, decode or both, not '%s'", name);
+}
+
+static enum kvt_status choose_attribution(unsigned *out, const char *list, struct kvt_error *err) {
+    static const struct {
+        const char *name;
+        unsigned bit;
+    } known[] = {{"kv", KVT_ATTRIBUTE_KV},
+                 {"layers", KVT_ATTRIBUTE_LAYERS},
+                 {"heads", KVT_ATTRIBUTE_HEADS},
+                 {"regions", KVT_ATTRIBUTE_REGIONS}};
+    *out = 0;
+    while (list && *list) {
+        const size_t len = strcspn(list, ",");
+        unsigned bit = 0;
+        for (size_t i = 0; i < KVT_ARRAY_LEN(known); i++)
+            if (strlen(known[i].name) == len && memcmp(known[i].name, list, len) == 0) bit = known[i].bit;
+        if (!bit)
+            return kvt_fail(err, KVT_ERR_ARG, "--attribute takes kv, layers, heads and regions, not '%.*s'",
+                            (int)KVT_MIN(len, (size_t)40), list);
+        *out |= bit;
+        list += len + (list[len] == ',');
+    }
+    return KVT_OK;
+}
+
+static enum kvt_status make_cases(struct kvt_fidelity_cases *out, const struct settings *s,
+                                  const struct kvt_model *model, struct kvt_error *err) {
+    const struct kvt_shape shape = kvt_model_shape(model);
+    struct kvt_fidelity_request request = {
+        .kv = s->kv.n ? s->kv.items : usual,
+        .n_kv = s->kv.n ? s->kv.n : (int)KVT_ARRAY_LEN(usual),
+        .sink = (int)s->sink,
+        .tail = (int)s->tail,
+        .start = s->start,
+        .numerics = s->numerics,
+    };
+    KVT_TRY(choose_legs(request.legs, s->leg, err));
+    KVT_TRY(choose_attribution(&request.attribute, s->attribute, err));
+    return kvt_fidelity_cases_make(out, &shape, &request, NULL, err);
+}
 
 /* ---- the measurement -------------------------------------------------------------------------------------------------- */
 
-static enum kvt_status print_result(const struct work *w, const struct kvt_fidelity_result *result,
+static enum kvt_status print_result(const struct settings *s, const struct kvt_measure *m,
+                                    const struct kvt_fidelity_options *o, const struct kvt_fidelity_result *result,
                                     struct kvt_error *err) {
-    const struct settings *s = w->settings;
-    const struct kvt_fidelity_about about = {
-        .model = s->model,
-        .text = w->text_name,
-        .reference = s->reference,
-        .chunk = (int)s->chunk,
-        .sink = (int)s->sink,
-        .tail = (int)s->tail,
-    };
+    struct kvt_fidelity_about about = kvt_measure_about(m, o);
     struct kvt_buf report;
+    about.tokenizer = kvt_model_text(m->model);
+    about.ids = s->json || s->worst ? o->ids : NULL;
     kvt_buf_init(&report, NULL, REPORT_BYTES_MAX);
     enum kvt_status status =
         s->json ? kvt_fidelity_json(&report, result, &about) : kvt_fidelity_table(&report, result, &about);
@@ -92,81 +125,39 @@ static enum kvt_status print_result(const struct work *w, const struct kvt_fidel
     return status;
 }
 
-static enum kvt_status first_id(int *out, const struct work *w, struct kvt_error *err) {
-    const int bos = kvt_text_bos(kvt_model_text(w->model));
-    if (w->settings->bos_each_chunk && bos < 0)
-        return kvt_fail(err, KVT_ERR_ARG, "%s has no BOS token; leave --bos-each-chunk out", w->settings->model);
-    *out = w->settings->bos_each_chunk ? bos : -1;
-    return KVT_OK;
-}
-
-/* Everything but the text. */
-static enum kvt_status make_options(struct kvt_fidelity_options *out, const struct work *w, struct kvt_error *err) {
-    const struct settings *s = w->settings;
-    struct kvt_fidelity_options o = {
-        .kv = s->kv.n ? s->kv.items : usual,
-        .n_kv = s->kv.n ? s->kv.n : (int)KVT_ARRAY_LEN(usual),
-        .reference = s->reference,
-        .sink = (int)s->sink,
-        .tail = (int)s->tail,
-        .chunk = (int)s->chunk,
-        .n_chunks = (int)s->chunks,
-        .level = s->level,
-        .parallel = &w->parallel,
-        .progress = &w->progress.progress,
-    };
-    KVT_TRY(first_id(&o.first_id, w, err));
-    KVT_TRY(kvt_fidelity_check(w->model, &o, err));
-    *out = o;
-    return KVT_OK;
-}
-
-static enum kvt_status read_text(struct work *w, struct kvt_error *err) {
-    const struct kvt_input_reader reader = {
-        .model = w->model,
-        .chunk = (int)w->settings->chunk,
-        .level = w->settings->level,
-        .parallel = &w->parallel,
-        .progress = &w->progress.progress,
-    };
-    return kvt_input_read(&w->ids, w->text_name, &w->settings->input, &reader, err);
-}
-
-static enum kvt_status measure(struct work *w, struct kvt_error *err) {
+static enum kvt_status measure(const struct settings *s, struct kvt_measure *m, const struct kvt_fidelity_cases *cases,
+                               struct kvt_error *err) {
     struct kvt_fidelity_options o;
     struct kvt_fidelity_result result = {0};
-    KVT_TRY(make_options(&o, w, err));
-    KVT_TRY(read_text(w, err));
-    o.ids = w->ids.data;
-    o.n_ids = w->ids.len;
-    const enum kvt_status status = kvt_fidelity_run(&result, w->model, &o, err);
-    kvt_term_progress_erase(&w->progress);
+    KVT_TRY(kvt_measure_fill(&o, m, s->start, err));
+    o.reference = s->reference;
+    o.cases = cases->items;
+    o.n_cases = cases->n;
+    KVT_TRY(kvt_fidelity_check(m->model, &o, err));
+    KVT_TRY(kvt_measure_text(&o, m, &s->input, err));
+    const enum kvt_status status = kvt_fidelity_run(&result, m->model, &o, err);
+    kvt_term_progress_erase(&m->progress);
     if (status != KVT_OK && (status != KVT_ERR_CANCELLED || result.n_chunks == 0)) return status;
-    const enum kvt_status printed = print_result(w, &result, err);
+    kvt_measure_say_stored(&result);
+    const enum kvt_status printed = print_result(s, m, &o, &result, err);
     kvt_fidelity_finish(&result);
     return printed != KVT_OK ? printed : status;
 }
 
 static enum kvt_status run(const void *settings, struct kvt_error *err) {
     const struct settings *s = settings;
-    struct work w = {.settings = s};
-    struct kvt_threads *threads = NULL;
+    struct kvt_measure m;
+    struct kvt_fidelity_cases cases = {.items = NULL};
     enum kvt_status status;
     if (!kvt_input_is_named(&s->input))
         return kvt_fail(err, KVT_ERR_ARG,
                         "name a text: --text FILE, --ids FILE, or --self N to let the model write it");
-    kvt_ids_init(&w.ids, NULL);
-    kvt_term_progress_init(&w.progress, s->quiet);
-    const struct kvt_model_options load = {.progress = &w.progress.progress};
-    KVT_TRY_OUT(kvt_term_threads(&threads, s->n_threads, err));
-    w.parallel = kvt_threads_parallel(threads);
-    KVT_TRY_OUT(kvt_model_load(&w.model, s->model, &load, err));
-    KVT_TRY_OUT(measure(&w, err));
+    KVT_TRY_OUT(kvt_measure_open(&m, s->model, &s->measure, err));
+    KVT_TRY_OUT(make_cases(&cases, s, m.model, err));
+    KVT_TRY_OUT(measure(s, &m, &cases, err));
 out:
-    kvt_term_progress_erase(&w.progress);
-    kvt_model_destroy(w.model);
-    kvt_threads_destroy(threads);
-    kvt_ids_finish(&w.ids);
+    kvt_fidelity_cases_finish(&cases);
+    kvt_measure_close(&m);
     return status;
 }
 
@@ -181,7 +172,8 @@ const struct kvt_command kvt_command_fidelity = {
         "so far. docs/fidelity.md has each definition and how to read it.",
     .examples = "kvtile fidelity model.gguf --text book.txt --chunks 10\n"
                 "kvtile fidelity model.gguf --self 5120 --kv affine8 --kv affine8,affine4\n"
-                "kvtile fidelity model.gguf --ids book.ids --kv kivi4g32 --tail 128 --json",
+                "kvtile fidelity model.gguf --ids book.ids --kv kivi4g32 --tail 128 --json\n"
+                "kvtile fidelity model.gguf --ids book.ids --kv q4_0 --leg both --numerics",
     .options = options,
     .n_options = KVT_ARRAY_LEN(options),
     .shared = shared,

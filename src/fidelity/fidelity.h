@@ -13,18 +13,25 @@
 
 /* One position: the reference's logits, the test's, and the token that came next. */
 struct kvt_score {
-    double kl;      /* KL(reference || test) over the whole vocabulary, nats */
-    double nll_ref; /* -log P_ref(next), nats */
-    double nll;     /* -log P_test(next) */
-    bool flip;      /* the most probable token differs; the first of equals counts */
+    double kl;            /* KL(reference || test) over the whole vocabulary, nats */
+    double nll_ref;       /* -log P_ref(next), nats */
+    double nll;           /* -log P_test(next) */
+    int32_t top_ref, top; /* the most probable tokens; the first of equals counts */
+    float p_ref, p;       /* probabilities of top_ref: the reference's and the test's */
 };
+static inline bool kvt_score_flips(const struct kvt_score *score) { return score->top != score->top_ref; }
 
 /* Two rows of n logits. In double; never smoothed: a term is 0 where P_ref is 0, infinite where P_test alone is 0. A NaN
  * among the logits gives NaN. Equal rows give exactly 0. */
 struct kvt_score kvt_score_position(const float *ref, const float *test, int n, int32_t next);
 
+/* How much of a distribution's values lies below each value of its tail. */
+enum { KVT_TAIL_POINTS = 12 };
+extern const double kvt_tail_ranks[KVT_TAIL_POINTS]; /* 0.5 ... 0.9999, 1 */
+
 struct kvt_distribution {
-    double mean, median, p99, max;
+    double mean, median, p99, p999, max;
+    double tail[KVT_TAIL_POINTS]; /* values at kvt_tail_ranks */
 };
 
 /* Of n >= 1 values without NaN, which it sorts. Percentiles by linear interpolation between the two nearest ranks. */
@@ -33,60 +40,152 @@ struct kvt_distribution kvt_distribution_of(double *values, size_t n);
 /* Standard error of the mean of n chunk means: their sample standard deviation / sqrt(n); 0 where n < 2. */
 double kvt_standard_error(const double *means, size_t n);
 
-/* ---- the measurement -------------------------------------------------------------------------------------------------- */
+/* An interval that holds the mean with 95 % probability, as far as n chunk means tell: 2000 times n of them are drawn with
+ * replacement, always the same way, and 2.5 % of the draws' means lie on either side. NaN where n < 2. */
+struct kvt_interval {
+    double low, high;
+};
+struct kvt_interval kvt_bootstrap_mean(const double *means, size_t n);
+
+/* ---- what is measured ------------------------------------------------------------------------------------------------- */
+
+/* In what pieces the tokens are fed: many at once, as a prompt is; or one by one, as text is generated. */
+enum kvt_leg { KVT_LEG_PREFILL, KVT_LEG_DECODE, KVT_LEG_COUNT };
+const char *kvt_leg_name(enum kvt_leg leg); /* "prefill", "decode" */
+
+enum kvt_fidelity_kind {
+    KVT_FIDELITY_SCHEME,  /* a cache that was asked for */
+    KVT_FIDELITY_CONTROL, /* its decoded rows, through plain attention in 32 bits */
+    KVT_FIDELITY_SIDE,    /* its keys or its values alone; the other side in 16 bits */
+    KVT_FIDELITY_LAYER,   /* one layer alone: keys, values or both */
+    KVT_FIDELITY_KEPT,    /* all layers but one */
+    KVT_FIDELITY_HEAD,    /* one KV head of one layer alone, through plain attention */
+    KVT_FIDELITY_REGION   /* the first rows, the newest, or both kept in 16 bits besides */
+};
+
+/* One cache on one leg. */
+struct kvt_fidelity_case {
+    const char *kv; /* a plan's string */
+    int sink, tail;
+    int64_t start; /* as in kvt_plan_options */
+    enum kvt_leg leg;
+    enum kvt_fidelity_kind kind;
+    int of;          /* the case of kind SCHEME that it explains: an index */
+    int side;        /* SIDE, LAYER: enum kvt_side, or -1 for both */
+    int layer, head; /* LAYER, KEPT, HEAD */
+};
+
+/* Where the reference's outputs are kept between runs: files of this folder, one for each model, text and way of running it. */
+struct kvt_fidelity_store {
+    const char *folder;
+    uint64_t model; /* kvt_hash of the model's file */
+};
 
 struct kvt_fidelity_options {
-    const char *const *kv; /* the schemes under test, each "K" or "K,V" */
-    int n_kv;
+    const struct kvt_fidelity_case *cases;
+    int n_cases;
     const char *reference; /* the cache they are held against; NULL: "f16" */
-    int sink, tail;        /* 16-bit rows of every scheme but the reference */
     const int32_t *ids;    /* the text */
     size_t n_ids;
     int chunk;    /* tokens a chunk, at least 2: the last one is only scored, so chunk - 1 positions */
     int n_chunks; /* at most; 0: all that fit. The rest of the text is not used */
+    int warmup;   /* positions at the start of each chunk that are fed but not scored */
     int first_id; /* -1, or the token that replaces the first one of every chunk, as llama.cpp's perplexity tool does */
-    const char *level;                     /* NULL: "auto" */
-    const struct kvt_parallel *parallel;   /* NULL: the calling thread; results do not depend on it */
-    const struct kvt_allocator *allocator; /* NULL: the C library */
-    const struct kvt_progress *progress;   /* NULL: silent */
+    int prefill_chunk;                      /* tokens of a forward pass of the prefill leg; 0: 512 */
+    const struct kvt_fidelity_store *store; /* NULL: the reference is made anew and not kept */
+    const char *level;                      /* NULL: "auto" */
+    const struct kvt_parallel *parallel;    /* NULL: the calling thread; results do not depend on it */
+    const struct kvt_allocator *allocator;  /* NULL: the C library */
+    const struct kvt_progress *progress;    /* NULL: silent */
 };
 
-enum { KVT_FIDELITY_DEPTHS = 8 };
+enum { KVT_FIDELITY_DEPTHS = 8, KVT_FIDELITY_WORST = 10 };
 
+struct kvt_fidelity_position {
+    int chunk, position;
+    struct kvt_score score;
+};
+
+/* What a case came to. */
 struct kvt_fidelity_row {
     char *kv;                   /* as the plan writes it */
     double bits_per_element;    /* cache_bytes * 8 / the elements of the rows that are stored */
     uint64_t cache_bytes;       /* allocated at the end of a chunk */
-    struct kvt_distribution kl; /* over all positions */
+    struct kvt_distribution kl; /* over all scored positions */
     double kl_stderr;           /* standard error of the mean, by chunk; 0 for one chunk */
-    double
-        kl_depth[KVT_FIDELITY_DEPTHS]; /* mean over equal spans of the position in its chunk; NaN for an empty span */
-    double flips;                      /* share of positions whose most probable token differs */
-    double ppl;                        /* exp of the mean negative log-likelihood */
-    double seconds;                    /* of the test's forward passes */
+    struct kvt_interval kl_ci;  /* of the mean, by chunk */
+    double kl_depth
+        [KVT_FIDELITY_DEPTHS]; /* mean over equal spans of the scored positions of a chunk; NaN: an empty span */
+    double flips;              /* share of positions whose most probable token differs */
+    double top_change,
+        top_rms;    /* change of the probability of the reference's most probable token: mean, root mean square */
+    double ppl;     /* exp of the mean negative log-likelihood */
+    double seconds; /* of the test's forward passes */
+    int n_worst;    /* positions of the largest KL, largest first */
+    struct kvt_fidelity_position worst[KVT_FIDELITY_WORST];
+};
+
+/* What became of a stored reference. */
+struct kvt_fidelity_stored {
+    int n_read;        /* chunks that were read; the others were made anew */
+    char trouble[232]; /* why it could not be read or written: a sentence, or empty */
 };
 
 struct kvt_fidelity_result {
     int n_rows;
-    struct kvt_fidelity_row *rows; /* in the order of options.kv */
+    struct kvt_fidelity_row *rows; /* of each case */
     int n_chunks;                  /* all rows are over the same chunks */
-    int64_t n_positions;
-    double ppl_ref;
+    int64_t n_positions;           /* scored */
+    double ppl_ref[KVT_LEG_COUNT]; /* NaN for a leg that no case has */
+    struct kvt_fidelity_stored stored[KVT_LEG_COUNT];
     struct kvt_allocator allocator;
 };
 
-/* Whether the schemes and chunks make sense for a model, text aside: ARG where there is no scheme or one is unknown, UNSUPPORTED
+/* Whether cases and chunks make sense for a model, text aside: ARG where there is no case or one is unknown, UNSUPPORTED
  * where the model's rows do not fit it, RANGE for a chunk longer than the model's context. */
 KVT_MUST_CHECK enum kvt_status kvt_fidelity_check(const struct kvt_model *model,
                                                   const struct kvt_fidelity_options *options, struct kvt_error *err);
 
-/* Runs the measurement, chunk by chunk, every scheme on a chunk before the next chunk. Two sessions live at a time.
+/* Runs the measurement, chunk by chunk, every case on a chunk before the next chunk. Logits are held of a chunk at most.
  * What kvt_fidelity_check says; ARG where the text is shorter than a chunk; RANGE for an id outside the vocabulary; all found
  * before any work. RANGE too for logits that are no numbers. CANCELLED: *out holds the whole chunks done so far; where there
- * are none n_chunks is 0 and nothing needs to be finished. */
+ * are none n_chunks is 0 and nothing needs to be finished. A store that cannot be read or written is no failure. */
 KVT_MUST_CHECK enum kvt_status kvt_fidelity_run(struct kvt_fidelity_result *out, const struct kvt_model *model,
                                                 const struct kvt_fidelity_options *options, struct kvt_error *err);
 void kvt_fidelity_finish(struct kvt_fidelity_result *result); /* harmless on a zeroed result */
+
+/* ---- cases from what a user asks for ---------------------------------------------------------------------------------- */
+
+/* What a loss is taken apart by. */
+enum kvt_attribute {
+    KVT_ATTRIBUTE_KV = 1,      /* K alone, V alone */
+    KVT_ATTRIBUTE_LAYERS = 2,  /* each layer alone: K, V, both; all layers but one */
+    KVT_ATTRIBUTE_HEADS = 4,   /* each KV head of each layer alone */
+    KVT_ATTRIBUTE_REGIONS = 8, /* 128 first rows, newest rows, both in 16 bits besides */
+};
+
+struct kvt_fidelity_request {
+    const char *const *kv; /* caches, each a plan's string */
+    int n_kv;
+    int sink, tail; /* of every one */
+    int64_t start;
+    bool legs[KVT_LEG_COUNT];
+    bool numerics;      /* a control beside each cache */
+    unsigned attribute; /* of enum kvt_attribute; on the first leg that is asked for */
+};
+
+struct kvt_fidelity_cases {
+    struct kvt_fidelity_case *items;
+    size_t n_taken;
+    int n;
+    struct kvt_allocator allocator;
+};
+
+/* The caches come first, leg by leg, in the order of the request. What kvt_plan_create says of a cache's string. */
+KVT_MUST_CHECK enum kvt_status kvt_fidelity_cases_make(struct kvt_fidelity_cases *out, const struct kvt_shape *shape,
+                                                       const struct kvt_fidelity_request *request,
+                                                       const struct kvt_allocator *allocator, struct kvt_error *err);
+void kvt_fidelity_cases_finish(struct kvt_fidelity_cases *cases); /* harmless on a zeroed one */
 
 /* ---- codecs on rows -------------------------------------------------------------------------------------------------- */
 
@@ -202,13 +301,22 @@ const char *kvt_fidelity_tier(const struct kvt_fidelity_row *row);
 struct kvt_fidelity_about {
     const char *model, *text; /* how the user named them */
     const char *reference;    /* "f16" */
-    int chunk, sink, tail;
+    int chunk, warmup, sink, tail, prefill_chunk;
+    int64_t start;
+    const struct kvt_fidelity_case *cases; /* of the result's rows */
+    /* To run it again; NULL or 0 where a report is not to say it. */
+    const char *command, *level, *blas;
+    int n_threads;
+    uint64_t model_hash, text_hash;
+    /* To show the worst positions' texts; NULL: without. */
+    const struct kvt_text *tokenizer;
+    const int32_t *ids;
 };
 
-/* Appends a table for people, 80 to 110 columns. */
+/* Appends a table for people, 80 to 110 columns; then what controls and attribution say. */
 KVT_MUST_CHECK enum kvt_status kvt_fidelity_table(struct kvt_buf *out, const struct kvt_fidelity_result *result,
                                                   const struct kvt_fidelity_about *about);
-/* Appends one JSON object. Infinity is written as null. */
+/* Appends one JSON object, as docs/fidelity.schema.json has it. What is infinite or missing is null. */
 KVT_MUST_CHECK enum kvt_status kvt_fidelity_json(struct kvt_buf *out, const struct kvt_fidelity_result *result,
                                                  const struct kvt_fidelity_about *about);
 

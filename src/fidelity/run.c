@@ -1,47 +1,54 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The measurement: for each chunk the reference once, then each scheme, position by position against it. */
+ * The measurement: for each chunk the reference once for each leg, then each case, position by position against it. */
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
-#include "base/arena.h"
 #include "base/check.h"
 #include "base/clock.h"
+#include "base/hash.h"
 #include "base/parallel.h"
-#include "fidelity/fidelity.h"
+#include "fidelity/inside.h"
 
 enum {
-    REF_BYTES_MAX = 128 << 20,  /* the reference's logits of a chunk are kept up to this size, else made per scheme */
+    REF_BYTES_MAX = 128 << 20, /* the reference's logits of a chunk are kept up to this size, else made for each case */
     BLOCK_BYTES_MAX = 32 << 20, /* logits of the test that are held at once */
     BLOCK_ROWS_MIN = 16,
+    DEFAULT_BATCH = 512,
+    KEY_BYTES_MAX = 1536,
 };
 
-struct sums {
-    double kl, nll, nll_ref;
-    int64_t flips;
-};
+/* What a token costs on a leg, for the progress bar alone. */
+static const unsigned token_work[KVT_LEG_COUNT] = {2, 8};
 
-struct scheme {
-    double *kl;       /* of each position: n_chunks * n_positions */
-    double *kl_means; /* of each chunk */
-    struct sums now;  /* of the chunk at work */
-    struct sums all;  /* of the chunks that every scheme has done */
+/* The reference on one leg. */
+struct leg {
+    bool used;
+    struct kvt_lane lane; /* opened when first needed */
+    bool open;
+    struct kvt_store *store;
+    float *outputs; /* of the chunk at work */
+    float *logits;  /* of the chunk, or of a block */
 };
 
 struct run {
     const struct kvt_model *model;
     const struct kvt_fidelity_options *options;
+    struct kvt_fidelity_result *result;
     struct kvt_arena arena;
-    int n_vocab;
+    int n_vocab, width;
     int n_positions; /* of a chunk */
+    int n_scored;    /* the last of them */
     int n_chunks;
     int n_block; /* positions whose logits are made at once */
     bool ref_kept;
-    struct kvt_session *ref;
-    float *ref_logits, *test_logits;
-    int32_t *ids;             /* of the chunk at work */
-    struct kvt_score *scores; /* of a block */
-    struct scheme *schemes;
-    uint64_t work_done, work_total; /* in positions of forward passes and of scores */
+    struct leg legs[KVT_LEG_COUNT];
+    struct kvt_lane head; /* makes all logits */
+    float *test_outputs, *test_logits;
+    int32_t *ids;              /* of the chunk at work */
+    struct kvt_score **scores; /* by case: [chunk][scored position] */
+    uint64_t work_done, work_total;
+    unsigned pass_work; /* of a token of the pass under way */
 };
 
 /* ---- progress --------------------------------------------------------------------------------------------------------- */
@@ -57,46 +64,77 @@ static bool report_pass(void *ctx, const char *what, uint64_t done, uint64_t tot
     const struct run *r = ctx;
     (void)what;
     (void)total;
-    return kvt_progress_report(r->options->progress, "fidelity", r->work_done + done, r->work_total);
+    return kvt_progress_report(r->options->progress, "fidelity", r->work_done + done * r->pass_work, r->work_total);
 }
 
-/* ---- sessions and logits ---------------------------------------------------------------------------------------------- */
+static uint64_t total_work(const struct run *r) {
+    const struct kvt_fidelity_options *o = r->options;
+    const uint64_t n = (uint64_t)r->n_positions;
+    uint64_t work = 0;
+    for (int leg = 0; leg < KVT_LEG_COUNT; leg++)
+        if (r->legs[leg].used) work += n * token_work[leg];
+    for (int i = 0; i < o->n_cases; i++) work += n * token_work[o->cases[i].leg] + (uint64_t)r->n_scored;
+    return work * (uint64_t)r->n_chunks;
+}
 
-static enum kvt_status session_open(struct kvt_session **out, const struct run *r, const char *kv, int sink, int tail,
-                                    struct kvt_error *err) {
-    const struct kvt_session_options options = {
-        .kv = kv,
-        .sink = sink,
-        .tail = tail,
+/* ---- forward passes --------------------------------------------------------------------------------------------------- */
+
+static enum kvt_status lane_open(struct kvt_lane *out, const struct run *r, const struct kvt_fidelity_case *of,
+                                 struct kvt_error *err) {
+    const struct kvt_fidelity_options *o = r->options;
+    const struct kvt_lane_options options = {
+        .of = of,
         .n_ctx = r->n_positions,
-        .level = r->options->level,
-        .parallel = r->options->parallel,
-        .allocator = r->options->allocator,
+        .n_batch = KVT_MIN(o->prefill_chunk ? o->prefill_chunk : DEFAULT_BATCH, r->n_positions),
+        .level = o->level,
+        .parallel = o->parallel,
+        .allocator = o->allocator,
     };
-    return kvt_session_create(out, r->model, &options, err);
+    return kvt_lane_open(out, r->model, &options, err);
 }
 
-static enum kvt_status forward(struct run *r, struct kvt_session *session, struct kvt_error *err) {
+static const char *reference_kv(const struct run *r) { return r->options->reference ? r->options->reference : "f16"; }
+
+static enum kvt_status forward(struct run *r, struct kvt_lane *lane, float *outputs, struct kvt_error *err) {
     const struct kvt_progress progress = {report_pass, r};
-    KVT_TRY(kvt_session_eval(session, r->ids, r->n_positions, r->n_positions, &progress, err));
-    return report(r, (uint64_t)r->n_positions, err);
+    r->pass_work = token_work[lane->leg];
+    return kvt_lane_run(lane, r->ids, r->n_positions, outputs, &progress, err);
 }
 
-static enum kvt_status reference_forward(struct run *r, struct kvt_error *err) {
-    kvt_session_clear(r->ref);
-    KVT_TRY(forward(r, r->ref, err));
-    if (!r->ref_kept) return KVT_OK;
-    for (int first = 0; first < r->n_positions; first += r->n_block) {
-        const int n = KVT_MIN(r->n_block, r->n_positions - first);
-        KVT_TRY(kvt_session_logits(r->ref, first, n, r->ref_logits + (size_t)first * (size_t)r->n_vocab, err));
+/* The reference's outputs of the chunk at work, read or made. */
+static enum kvt_status reference_outputs(struct run *r, struct leg *leg, enum kvt_leg which, int chunk,
+                                         struct kvt_error *err) {
+    const uint64_t ids = kvt_hash(r->ids, (size_t)r->n_positions * sizeof *r->ids);
+    if (leg->store && kvt_store_read(leg->store, chunk, ids, leg->outputs)) {
+        r->result->stored[which].n_read++;
+        return KVT_OK;
     }
+    const struct kvt_fidelity_case reference = {.kv = reference_kv(r), .leg = which};
+    if (!leg->open) KVT_TRY(lane_open(&leg->lane, r, &reference, err));
+    leg->open = true;
+    KVT_TRY(forward(r, &leg->lane, leg->outputs, err));
+    if (leg->store) kvt_store_add(leg->store, chunk, ids, leg->outputs);
     return KVT_OK;
 }
 
-/* The reference's logits of a block, kept or made again. */
-static enum kvt_status reference_block(const float **out, struct run *r, int first, int n, struct kvt_error *err) {
-    if (!r->ref_kept) KVT_TRY(kvt_session_logits(r->ref, first, n, r->ref_logits, err));
-    *out = r->ref_logits + (r->ref_kept ? (size_t)first * (size_t)r->n_vocab : 0);
+/* Logits of n scored positions from outputs of the whole chunk. Always by the same session and in the same blocks, so that equal
+ * outputs have equal logits. */
+static void make_logits(const struct run *r, const float *outputs, int first, int n, float *logits) {
+    const int warmup = r->n_positions - r->n_scored;
+    kvt_session_logits_of(r->head.session, outputs + (ptrdiff_t)(warmup + first) * r->width, n, logits);
+}
+
+static enum kvt_status run_reference(struct run *r, int chunk, struct kvt_error *err) {
+    for (int i = 0; i < KVT_LEG_COUNT; i++) {
+        struct leg *leg = &r->legs[i];
+        if (!leg->used) continue;
+        KVT_TRY(reference_outputs(r, leg, (enum kvt_leg)i, chunk, err));
+        KVT_TRY(report(r, (uint64_t)r->n_positions * token_work[i], err));
+        for (int first = 0; r->ref_kept && first < r->n_scored; first += r->n_block) {
+            const int n = KVT_MIN(r->n_block, r->n_scored - first);
+            make_logits(r, leg->outputs, first, n, leg->logits + (size_t)first * (size_t)r->n_vocab);
+        }
+    }
     return KVT_OK;
 }
 
@@ -105,100 +143,70 @@ static enum kvt_status reference_block(const float **out, struct run *r, int fir
 struct block {
     const struct run *run;
     const float *ref;
-    int first;
+    const int32_t *next; /* of the block's first position */
+    struct kvt_score *scores;
 };
 
 static void score_job(void *arg, int i, int thread) {
     (void)thread;
     const struct block *b = arg;
-    const struct run *r = b->run;
-    const size_t at = (size_t)i * (size_t)r->n_vocab;
-    r->scores[i] = kvt_score_position(b->ref + at, r->test_logits + at, r->n_vocab, r->ids[b->first + i + 1]);
+    const size_t at = (size_t)i * (size_t)b->run->n_vocab;
+    b->scores[i] = kvt_score_position(b->ref + at, b->run->test_logits + at, b->run->n_vocab, b->next[i]);
 }
 
-static enum kvt_status score_block(struct run *r, struct kvt_session *test, int scheme, int chunk, int first, int n,
-                                   struct kvt_error *err) {
-    struct block block = {.run = r, .first = first};
-    KVT_TRY(reference_block(&block.ref, r, first, n, err));
-    KVT_TRY(kvt_session_logits(test, first, n, r->test_logits, err));
-    kvt_parallel_run(r->options->parallel, n, score_job, &block);
-
-    struct scheme *s = &r->schemes[scheme];
-    double *kl = s->kl + (size_t)chunk * (size_t)r->n_positions + first;
-    for (int i = 0; i < n; i++) {
-        const struct kvt_score *score = &r->scores[i];
-        if (isnan(score->kl) || !isfinite(score->nll_ref))
-            return kvt_fail(err, KVT_ERR_RANGE, "the logits of cache %s are not numbers at position %d of chunk %d",
-                            r->options->kv[scheme], first + i, chunk);
-        kl[i] = score->kl;
-        s->now.kl += score->kl;
-        s->now.nll += score->nll;
-        s->now.nll_ref += score->nll_ref;
-        s->now.flips += score->flip;
-    }
+static enum kvt_status score_block(struct run *r, int c, int chunk, int first, int n, struct kvt_error *err) {
+    const struct leg *leg = &r->legs[r->options->cases[c].leg];
+    const int warmup = r->n_positions - r->n_scored;
+    const struct block block = {
+        .run = r,
+        .ref = leg->logits + (r->ref_kept ? (size_t)first * (size_t)r->n_vocab : 0),
+        .next = r->ids + warmup + first + 1,
+        .scores = r->scores[c] + (size_t)chunk * (size_t)r->n_scored + first,
+    };
+    if (!r->ref_kept) make_logits(r, leg->outputs, first, n, leg->logits);
+    make_logits(r, r->test_outputs, first, n, r->test_logits);
+    kvt_parallel_run(r->options->parallel, n, score_job, (void *)(uintptr_t)&block);
+    for (int i = 0; i < n; i++)
+        if (isnan(block.scores[i].kl) || !isfinite(block.scores[i].nll_ref))
+            return kvt_fail(err, KVT_ERR_RANGE, "the logits of cache %.60s are not numbers at position %d of chunk %d",
+                            r->options->cases[c].kv, warmup + first + i, chunk);
     return report(r, (uint64_t)n, err);
 }
 
-/* Allocated bytes of a session's cache, and bits for each element of the rows it holds. */
-static void measure_cache(struct kvt_fidelity_row *row, const struct kvt_session *session) {
-    const struct kvt_plan *plan = kvt_session_plan(session);
-    double elements = 0;
-    for (int layer = 0; layer < kvt_plan_n_layers(plan); layer++) {
-        const struct kvt_layer_shape *shape = &kvt_plan_layer(plan, layer)->shape;
-        const struct kvt_usage usage = kvt_plan_usage(plan, layer, kvt_session_n_rows(session));
-        for (int region = 0; region < KVT_REGION_COUNT; region++)
-            elements += (double)usage.rows[region] * shape->n_kv_heads * (shape->k_size + shape->v_size);
-    }
-    row->cache_bytes = kvt_session_usage(session).total_bytes;
-    row->bits_per_element = (double)row->cache_bytes * 8 / elements;
-}
-
-static enum kvt_status run_scheme(struct run *r, struct kvt_fidelity_row *row, int scheme, int chunk,
-                                  struct kvt_error *err) {
-    const struct kvt_fidelity_options *o = r->options;
-    struct kvt_session *test = NULL;
-    KVT_TRY(session_open(&test, r, o->kv[scheme], o->sink, o->tail, err));
+static enum kvt_status run_case(struct run *r, int c, int chunk, struct kvt_error *err) {
+    const struct kvt_fidelity_case *kase = &r->options->cases[c];
+    struct kvt_lane lane;
+    KVT_TRY(lane_open(&lane, r, kase, err));
     const double start = kvt_clock_seconds();
     enum kvt_status status;
-    KVT_TRY_OUT(forward(r, test, err));
-    row->seconds += kvt_clock_seconds() - start;
-    measure_cache(row, test);
-    for (int first = 0; first < r->n_positions; first += r->n_block)
-        KVT_TRY_OUT(score_block(r, test, scheme, chunk, first, KVT_MIN(r->n_block, r->n_positions - first), err));
+    KVT_TRY_OUT(forward(r, &lane, r->test_outputs, err));
+    r->result->rows[c].seconds += kvt_clock_seconds() - start;
+    KVT_TRY_OUT(report(r, (uint64_t)r->n_positions * token_work[kase->leg], err));
+    for (int first = 0; first < r->n_scored; first += r->n_block)
+        KVT_TRY_OUT(score_block(r, c, chunk, first, KVT_MIN(r->n_block, r->n_scored - first), err));
 out:
-    kvt_session_destroy(test);
+    kvt_lane_close(&lane);
     return status;
 }
 
-/* A chunk counts once all schemes have done it. */
-static void chunk_done(struct run *r, int chunk) {
-    for (int i = 0; i < r->options->n_kv; i++) {
-        struct scheme *s = &r->schemes[i];
-        s->kl_means[chunk] = s->now.kl / r->n_positions;
-        s->all.nll += s->now.nll;
-        s->all.nll_ref += s->now.nll_ref;
-        s->all.flips += s->now.flips;
-        s->now = (struct sums){0};
-    }
-}
-
-static enum kvt_status run_chunk(struct run *r, struct kvt_fidelity_row *rows, int chunk, struct kvt_error *err) {
+static enum kvt_status run_chunk(struct run *r, int chunk, struct kvt_error *err) {
     const struct kvt_fidelity_options *o = r->options;
     memcpy(r->ids, o->ids + (size_t)chunk * (size_t)o->chunk, (size_t)o->chunk * sizeof *r->ids);
     if (o->first_id >= 0) r->ids[0] = o->first_id;
-    KVT_TRY(reference_forward(r, err));
-    for (int i = 0; i < o->n_kv; i++) KVT_TRY(run_scheme(r, &rows[i], i, chunk, err));
-    chunk_done(r, chunk);
+    KVT_TRY(run_reference(r, chunk, err));
+    for (int i = 0; i < o->n_cases; i++) KVT_TRY(run_case(r, i, chunk, err));
     return KVT_OK;
 }
 
 /* ---- before and after ------------------------------------------------------------------------------------------------- */
 
-static enum kvt_status check_scheme(const struct kvt_model *model, const struct kvt_plan_options *options,
-                                    const struct kvt_allocator *allocator, struct kvt_error *err) {
+static enum kvt_status check_case(const struct kvt_model *model, const struct kvt_fidelity_case *c,
+                                  const struct kvt_allocator *allocator, struct kvt_error *err) {
     const struct kvt_shape shape = kvt_model_shape(model);
+    const struct kvt_plan_options options = {
+        .struct_size = sizeof options, .kv = c->kv, .sink = c->sink, .tail = c->tail, .start = c->start};
     struct kvt_plan *plan;
-    KVT_TRY(kvt_plan_create(&plan, &shape, options, allocator, err));
+    KVT_TRY(kvt_plan_create(&plan, &shape, &options, allocator, err));
     kvt_plan_destroy(plan);
     return KVT_OK;
 }
@@ -206,7 +214,8 @@ static enum kvt_status check_scheme(const struct kvt_model *model, const struct 
 enum kvt_status kvt_fidelity_check(const struct kvt_model *model, const struct kvt_fidelity_options *o,
                                    struct kvt_error *err) {
     const int n_ctx = kvt_model_info(model).n_ctx_train;
-    if (o->n_kv < 1) return kvt_fail(err, KVT_ERR_ARG, "no cache to measure; name at least one, such as affine4g64");
+    const struct kvt_fidelity_case reference = {.kv = o->reference};
+    if (o->n_cases < 1) return kvt_fail(err, KVT_ERR_ARG, "no cache to measure; name at least one, such as affine4g64");
     if (o->chunk < 2)
         return kvt_fail(err, KVT_ERR_ARG, "a chunk of %d token%s scores nothing; 2 is the least", o->chunk,
                         o->chunk == 1 ? "" : "s");
@@ -214,13 +223,11 @@ enum kvt_status kvt_fidelity_check(const struct kvt_model *model, const struct k
     if (o->chunk > n_ctx)
         return kvt_fail(err, KVT_ERR_RANGE, "a chunk of %d tokens is longer than the model's context of %d", o->chunk,
                         n_ctx);
-    const struct kvt_plan_options reference = {.struct_size = sizeof reference, .kv = o->reference};
-    KVT_TRY(check_scheme(model, &reference, o->allocator, err));
-    for (int i = 0; i < o->n_kv; i++) {
-        const struct kvt_plan_options scheme = {
-            .struct_size = sizeof scheme, .kv = o->kv[i], .sink = o->sink, .tail = o->tail};
-        KVT_TRY(check_scheme(model, &scheme, o->allocator, err));
-    }
+    if (o->warmup < 0 || o->warmup > o->chunk - 2)
+        return kvt_fail(err, KVT_ERR_ARG, "%d of a chunk's %d positions to warm up leave none to score", o->warmup,
+                        o->chunk - 1);
+    KVT_TRY(check_case(model, &reference, o->allocator, err));
+    for (int i = 0; i < o->n_cases; i++) KVT_TRY(check_case(model, &o->cases[i], o->allocator, err));
     return KVT_OK;
 }
 
@@ -241,111 +248,157 @@ static enum kvt_status check_text(const struct kvt_fidelity_options *o, int n_vo
 
 static bool take_memory(struct run *r) {
     const struct kvt_fidelity_options *o = r->options;
-    const size_t vocab = (size_t)r->n_vocab, chunks = (size_t)r->n_chunks, kv = (size_t)o->n_kv;
-    const size_t n_all = chunks * (size_t)r->n_positions, n_block = (size_t)r->n_block;
-    const size_t n_ref = (r->ref_kept ? (size_t)r->n_positions : n_block) * vocab;
-    const size_t bytes = kvt_arena_need(n_ref, sizeof(float)) + kvt_arena_need(n_block * vocab, sizeof(float)) +
-                         kvt_arena_need((size_t)o->chunk, sizeof *r->ids) + kvt_arena_need(n_block, sizeof *r->scores) +
-                         kvt_arena_need(kv, sizeof *r->schemes) +
-                         kv * (kvt_arena_need(n_all, sizeof(double)) + kvt_arena_need(chunks, sizeof(double)));
+    const size_t vocab = (size_t)r->n_vocab, n_block = (size_t)r->n_block, n_cases = (size_t)o->n_cases;
+    const size_t n_scores = (size_t)r->n_chunks * (size_t)r->n_scored;
+    const size_t n_outputs = (size_t)r->n_positions * (size_t)r->width;
+    const size_t n_ref = (r->ref_kept ? (size_t)r->n_scored : n_block) * vocab;
+    const size_t leg_bytes = kvt_arena_need(n_outputs, sizeof(float)) + kvt_arena_need(n_ref, sizeof(float));
+    const size_t bytes = KVT_LEG_COUNT * leg_bytes + kvt_arena_need(n_outputs, sizeof(float)) +
+                         kvt_arena_need(n_block * vocab, sizeof(float)) +
+                         kvt_arena_need((size_t)o->chunk, sizeof *r->ids) + kvt_arena_need(n_cases, sizeof *r->scores) +
+                         n_cases * kvt_arena_need(n_scores, sizeof **r->scores);
     if (!kvt_arena_init(&r->arena, o->allocator, bytes)) return false;
-    r->ref_logits = kvt_arena_take(&r->arena, n_ref, sizeof(float));
+    for (int i = 0; i < KVT_LEG_COUNT; i++) {
+        r->legs[i].outputs = kvt_arena_take(&r->arena, n_outputs, sizeof(float));
+        r->legs[i].logits = kvt_arena_take(&r->arena, n_ref, sizeof(float));
+    }
+    r->test_outputs = kvt_arena_take(&r->arena, n_outputs, sizeof(float));
     r->test_logits = kvt_arena_take(&r->arena, n_block * vocab, sizeof(float));
     r->ids = kvt_arena_take(&r->arena, (size_t)o->chunk, sizeof *r->ids);
-    r->scores = kvt_arena_take(&r->arena, n_block, sizeof *r->scores);
-    r->schemes = kvt_arena_take(&r->arena, kv, sizeof *r->schemes);
-    for (size_t i = 0; i < kv; i++) {
-        r->schemes[i] = (struct scheme){
-            .kl = kvt_arena_take(&r->arena, n_all, sizeof(double)),
-            .kl_means = kvt_arena_take(&r->arena, chunks, sizeof(double)),
-        };
-    }
+    r->scores = kvt_arena_take(&r->arena, n_cases, sizeof *r->scores);
+    for (size_t i = 0; i < n_cases; i++) r->scores[i] = kvt_arena_take(&r->arena, n_scores, sizeof **r->scores);
     return true;
 }
 
-/* Sizes, memory and the reference session. */
+/* Everything that the reference's outputs depend on. */
+static enum kvt_status open_store(struct run *r, enum kvt_leg leg, struct kvt_error *err) {
+    const struct kvt_fidelity_options *o = r->options;
+    char text[KEY_BYTES_MAX];
+    enum kvt_level level;
+    if (!o->store || !r->legs[leg].used) return KVT_OK;
+    KVT_TRY(kvt_level_parse(&level, o->level ? o->level : "auto", err));
+    const int batch =
+        leg == KVT_LEG_DECODE ? 1 : KVT_MIN(o->prefill_chunk ? o->prefill_chunk : DEFAULT_BATCH, r->n_positions);
+    snprintf(
+        text, sizeof text,
+        "model %016llx\ntext %016llx\ncache %.600s\nchunk %d\nfirst id %d\nleg %s\nbatch %d\nlevel %s\nblas %.200s\n",
+        (unsigned long long)o->store->model, (unsigned long long)kvt_hash(o->ids, o->n_ids * sizeof *o->ids),
+        reference_kv(r), o->chunk, o->first_id, kvt_leg_name(leg), batch, kvt_level_name(level), kvt_model_blas_name());
+    const struct kvt_store_key key = {
+        .folder = o->store->folder,
+        .text = text,
+        .version = kvt_version(),
+        .chunk_bytes = (size_t)r->n_positions * (size_t)r->width * sizeof(float),
+    };
+    r->legs[leg].store = kvt_store_open(&key, r->result->stored[leg].trouble, o->allocator);
+    return r->legs[leg].store ? KVT_OK : kvt_fail(err, KVT_ERR_NOMEM, "no memory for the stored reference");
+}
+
+/* Sizes, memory, and the session that makes logits. */
 static enum kvt_status prepare(struct run *r, struct kvt_error *err) {
     const struct kvt_fidelity_options *o = r->options;
-    r->n_vocab = kvt_model_info(r->model).n_vocab;
+    const struct kvt_model_info info = kvt_model_info(r->model);
+    r->n_vocab = info.n_vocab;
+    r->width = info.width;
     KVT_TRY(check_text(o, r->n_vocab, err));
     r->n_positions = o->chunk - 1;
+    r->n_scored = r->n_positions - o->warmup;
     const size_t fit = o->n_ids / (size_t)o->chunk;
     r->n_chunks = (int)KVT_MIN(fit, o->n_chunks ? (size_t)o->n_chunks : (size_t)INT32_MAX);
     const size_t row_bytes = (size_t)r->n_vocab * sizeof(float);
-    r->n_block = KVT_MIN(r->n_positions, KVT_MAX(BLOCK_ROWS_MIN, (int)(BLOCK_BYTES_MAX / row_bytes)));
-    r->ref_kept = row_bytes * (size_t)r->n_positions <= REF_BYTES_MAX;
-    r->work_total = (uint64_t)r->n_chunks * (uint64_t)r->n_positions * (2 * (uint64_t)o->n_kv + 1);
+    r->n_block = KVT_MIN(r->n_scored, KVT_MAX(BLOCK_ROWS_MIN, (int)(BLOCK_BYTES_MAX / row_bytes)));
+    r->ref_kept = row_bytes * (size_t)r->n_scored <= REF_BYTES_MAX;
+    for (int i = 0; i < o->n_cases; i++) r->legs[o->cases[i].leg].used = true;
+    r->work_total = total_work(r);
     if (!take_memory(r))
         return kvt_fail(err, KVT_ERR_NOMEM, "not enough memory to score chunks of %d tokens", o->chunk);
-    return session_open(&r->ref, r, o->reference, 0, 0, err);
+    for (int leg = 0; leg < KVT_LEG_COUNT; leg++) KVT_TRY(open_store(r, (enum kvt_leg)leg, err));
+    return lane_open(&r->head, r, &(struct kvt_fidelity_case){.kv = "f16"}, err);
 }
 
-/* The rows, with the schemes' own names. */
+/* Bytes of a case's cache at the end of a chunk, and bits for each element of the rows it holds. */
+static void measure_cache(struct kvt_fidelity_row *row, const struct kvt_plan *plan, int n_rows) {
+    double elements = 0;
+    for (int layer = 0; layer < kvt_plan_n_layers(plan); layer++) {
+        const struct kvt_layer_shape *shape = &kvt_plan_layer(plan, layer)->shape;
+        const struct kvt_usage usage = kvt_plan_usage(plan, layer, n_rows);
+        for (int region = 0; region < KVT_REGION_COUNT; region++)
+            elements += (double)usage.rows[region] * shape->n_kv_heads * (shape->k_size + shape->v_size);
+    }
+    row->cache_bytes = kvt_plan_bytes(plan, n_rows);
+    row->bits_per_element = (double)row->cache_bytes * 8 / elements;
+}
+
+/* The rows, with the plans' own names. */
 static enum kvt_status make_rows(struct kvt_fidelity_result *result, const struct kvt_model *model,
                                  const struct kvt_fidelity_options *o, struct kvt_error *err) {
     const struct kvt_shape shape = kvt_model_shape(model);
     result->allocator = kvt_allocator_or_default(o->allocator);
-    result->rows = kvt_take_zero(&result->allocator, (size_t)o->n_kv, sizeof *result->rows);
-    if (!result->rows) return kvt_fail(err, KVT_ERR_NOMEM, "not enough memory for %d rows", o->n_kv);
-    result->n_rows = o->n_kv;
-    for (int i = 0; i < o->n_kv; i++) {
+    result->rows = kvt_take_zero(&result->allocator, (size_t)o->n_cases, sizeof *result->rows);
+    if (!result->rows) return kvt_fail(err, KVT_ERR_NOMEM, "not enough memory for %d rows", o->n_cases);
+    result->n_rows = o->n_cases;
+    for (int i = 0; i < o->n_cases; i++) {
+        const struct kvt_fidelity_case *c = &o->cases[i];
         const struct kvt_plan_options options = {
-            .struct_size = sizeof options, .kv = o->kv[i], .sink = o->sink, .tail = o->tail};
+            .struct_size = sizeof options, .kv = c->kv, .sink = c->sink, .tail = c->tail, .start = c->start};
         struct kvt_plan *plan;
         KVT_TRY(kvt_plan_create(&plan, &shape, &options, o->allocator, err));
         const char *kv = kvt_plan_kv(plan);
         result->rows[i].kv = kvt_take_string(&result->allocator, kv, strlen(kv));
+        measure_cache(&result->rows[i], plan, o->chunk - 1);
         kvt_plan_destroy(plan);
-        if (!result->rows[i].kv) return kvt_fail(err, KVT_ERR_NOMEM, "not enough memory for a scheme's name");
+        if (!result->rows[i].kv) return kvt_fail(err, KVT_ERR_NOMEM, "not enough memory for a cache's name");
     }
     return KVT_OK;
 }
 
-static void mean_by_depth(double *depth, const struct scheme *s, int n_positions, int n_chunks) {
-    for (int k = 0; k < KVT_FIDELITY_DEPTHS; k++) {
-        const int first = n_positions * k / KVT_FIDELITY_DEPTHS, last = n_positions * (k + 1) / KVT_FIDELITY_DEPTHS;
-        double sum = 0;
-        for (int c = 0; c < n_chunks; c++)
-            for (int i = first; i < last; i++) sum += s->kl[(size_t)c * (size_t)n_positions + (size_t)i];
-        depth[k] = last > first ? sum / ((double)(last - first) * n_chunks) : NAN;
+static enum kvt_status summarise(struct run *r, struct kvt_error *err) {
+    const struct kvt_fidelity_options *o = r->options;
+    struct kvt_fidelity_result *result = r->result;
+    result->n_positions = (int64_t)result->n_chunks * r->n_scored;
+    for (int leg = 0; leg < KVT_LEG_COUNT; leg++) result->ppl_ref[leg] = NAN;
+    for (int i = 0; i < o->n_cases; i++) {
+        result->ppl_ref[o->cases[i].leg] = kvt_fidelity_ppl_ref(r->scores[i], (size_t)result->n_positions);
+        KVT_TRY(
+            kvt_fidelity_summarise(&result->rows[i], r->scores[i], result->n_chunks, r->n_scored, o->allocator, err));
+        for (int w = 0; w < result->rows[i].n_worst; w++) result->rows[i].worst[w].position += o->warmup;
     }
+    return KVT_OK;
 }
 
-/* A row over the first n_chunks chunks. Sorts the scheme's values. */
-static void summarise(struct kvt_fidelity_row *row, struct scheme *s, int n_positions, int n_chunks) {
-    const double n = (double)n_chunks * n_positions;
-    mean_by_depth(row->kl_depth, s, n_positions, n_chunks);
-    row->kl = kvt_distribution_of(s->kl, (size_t)n_chunks * (size_t)n_positions);
-    row->kl_stderr = kvt_standard_error(s->kl_means, (size_t)n_chunks);
-    row->flips = (double)s->all.flips / n;
-    row->ppl = exp(s->all.nll / n);
+static void finish(struct run *r) {
+    for (int i = 0; i < KVT_LEG_COUNT; i++) {
+        kvt_store_close(r->legs[i].store, r->result->stored[i].trouble);
+        kvt_lane_close(&r->legs[i].lane);
+    }
+    kvt_lane_close(&r->head);
+    kvt_arena_finish(&r->arena);
 }
 
 enum kvt_status kvt_fidelity_run(struct kvt_fidelity_result *out, const struct kvt_model *model,
                                  const struct kvt_fidelity_options *options, struct kvt_error *err) {
-    struct run r = {.model = model, .options = options};
     struct kvt_fidelity_result result = {0};
+    struct run r = {.model = model, .options = options, .result = &result};
     enum kvt_status status;
     KVT_TRY_OUT(kvt_fidelity_check(model, options, err));
     KVT_TRY_OUT(make_rows(&result, model, options, err));
     KVT_TRY_OUT(prepare(&r, err));
     while (result.n_chunks < r.n_chunks) {
-        KVT_TRY_OUT(run_chunk(&r, result.rows, result.n_chunks, err));
+        KVT_TRY_OUT(run_chunk(&r, result.n_chunks, err));
         result.n_chunks++;
     }
 out:
     if (result.n_chunks > 0 && (status == KVT_OK || status == KVT_ERR_CANCELLED)) {
-        for (int i = 0; i < result.n_rows; i++)
-            summarise(&result.rows[i], &r.schemes[i], r.n_positions, result.n_chunks);
-        result.n_positions = (int64_t)result.n_chunks * r.n_positions;
-        result.ppl_ref = exp(r.schemes[0].all.nll_ref / (double)result.n_positions);
+        const enum kvt_status summed = summarise(&r, err);
+        if (summed != KVT_OK) status = summed;
+    }
+    finish(&r);
+    if (result.n_chunks > 0 && (status == KVT_OK || status == KVT_ERR_CANCELLED)) {
         *out = result;
     } else {
         kvt_fidelity_finish(&result);
         if (status == KVT_ERR_CANCELLED) *out = (struct kvt_fidelity_result){0};
     }
-    kvt_session_destroy(r.ref);
-    kvt_arena_finish(&r.arena);
     return status;
 }
 

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "base/check.h"
+#include "base/rng.h"
 #include "fidelity/fidelity.h"
 
 /* Index of the first of the largest logits. */
@@ -34,7 +35,10 @@ struct kvt_score kvt_score_position(const float *ref, const float *test, int n, 
         .kl = cross / sum_ref - log_ref + log_test,
         .nll_ref = log_ref - (ref[next] - max_ref),
         .nll = log_test - (test[next] - max_test),
-        .flip = top != top_ref,
+        .top_ref = top_ref,
+        .top = top,
+        .p_ref = (float)(1 / sum_ref),
+        .p = (float)(exp(test[top_ref] - max_test) / sum_test),
     };
 }
 
@@ -52,17 +56,23 @@ static double percentile(const double *sorted, size_t n, double q) {
     return sorted[i] + part * (sorted[i + 1] - sorted[i]);
 }
 
+const double kvt_tail_ranks[KVT_TAIL_POINTS] = {0.5,   0.75,   0.9,   0.95,   0.975,  0.99,
+                                                0.995, 0.9975, 0.999, 0.9995, 0.9999, 1};
+
 struct kvt_distribution kvt_distribution_of(double *values, size_t n) {
     KVT_ASSERT(n > 0);
     qsort(values, n, sizeof *values, compare);
     double sum = 0;
     for (size_t i = 0; i < n; i++) sum += values[i];
-    return (struct kvt_distribution){
+    struct kvt_distribution d = {
         .mean = sum / (double)n,
         .median = percentile(values, n, 0.5),
         .p99 = percentile(values, n, 0.99),
+        .p999 = percentile(values, n, 0.999),
         .max = values[n - 1],
     };
+    for (int i = 0; i < KVT_TAIL_POINTS; i++) d.tail[i] = percentile(values, n, kvt_tail_ranks[i]);
+    return d;
 }
 
 double kvt_standard_error(const double *means, size_t n) {
@@ -71,4 +81,17 @@ double kvt_standard_error(const double *means, size_t n) {
     for (size_t i = 0; i < n; i++) mean += means[i] / (double)n;
     for (size_t i = 0; i < n; i++) squares += (means[i] - mean) * (means[i] - mean);
     return sqrt(squares / (double)(n - 1) / (double)n);
+}
+
+struct kvt_interval kvt_bootstrap_mean(const double *means, size_t n) {
+    enum { DRAWS = 2000 };
+    double drawn[DRAWS];
+    struct kvt_rng rng = {1};
+    if (n < 2) return (struct kvt_interval){NAN, NAN};
+    for (int i = 0; i < DRAWS; i++) {
+        drawn[i] = 0;
+        for (size_t j = 0; j < n; j++) drawn[i] += means[kvt_rng_below(&rng, n)] / (double)n;
+    }
+    qsort(drawn, DRAWS, sizeof *drawn, compare);
+    return (struct kvt_interval){percentile(drawn, DRAWS, 0.025), percentile(drawn, DRAWS, 0.975)};
 }

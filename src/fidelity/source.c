@@ -33,7 +33,7 @@ static enum kvt_status look(void *ctx, const struct kvt_layer_rows *rows, struct
     };
     if (!report(c, rows->layer)) return kvt_fail(err, KVT_ERR_CANCELLED, "cancelled");
     const enum kvt_status status =
-        kvt_measure_rows(c->sums, c->pairs + rows->layer * c->options->n_kv, c->options->n_kv, &measured,
+        kvt_measure_rows(c->sums, c->pairs + rows->layer * c->options->n_cases, c->options->n_cases, &measured,
                          c->options->parallel, &c->allocator, err);
     if (status == KVT_OK || status == KVT_ERR_NOMEM) return status;
     struct kvt_error why = err ? *err : (struct kvt_error){.text = ""};
@@ -44,13 +44,13 @@ static enum kvt_status look(void *ctx, const struct kvt_layer_rows *rows, struct
 static enum kvt_status find_pairs(struct capture *c, struct kvt_error *err) {
     const struct kvt_fidelity_options *o = c->options;
     const struct kvt_shape shape = kvt_model_shape(c->model);
-    for (int i = 0; i < o->n_kv; i++) {
-        const struct kvt_plan_options options = {.struct_size = sizeof options, .kv = o->kv[i]};
+    for (int i = 0; i < o->n_cases; i++) {
+        const struct kvt_plan_options options = {.struct_size = sizeof options, .kv = o->cases[i].kv};
         struct kvt_plan *plan;
         KVT_TRY(kvt_plan_create(&plan, &shape, &options, &c->allocator, err));
         for (int layer = 0; layer < c->n_layers; layer++)
             for (int side = 0; side < KVT_SIDE_COUNT; side++)
-                c->pairs[layer * o->n_kv + i].codec[side] = kvt_plan_layer(plan, layer)->codec[side];
+                c->pairs[layer * o->n_cases + i].codec[side] = kvt_plan_layer(plan, layer)->codec[side];
         kvt_plan_destroy(plan);
     }
     return KVT_OK;
@@ -66,7 +66,7 @@ static enum kvt_status run_chunks(struct capture *c, struct kvt_error *err) {
         .level = o->level,
         .parallel = o->parallel,
         .allocator = o->allocator,
-        .tap = {look, c},
+        .tap = {.look = look, .ctx = c},
     };
     struct kvt_session *session;
     enum kvt_status status = KVT_OK;
@@ -93,7 +93,7 @@ enum kvt_status kvt_measure_model_rows(struct kvt_error_sums *sums, const struct
     if (c.n_rows == 0)
         return kvt_fail(err, KVT_ERR_ARG, "a chunk of %d tokens fills no tile; %d is the least", o->chunk,
                         KVT_TILE_ROWS);
-    const size_t fit = o->n_ids / (size_t)o->chunk, n_pairs = (size_t)c.n_layers * (size_t)o->n_kv;
+    const size_t fit = o->n_ids / (size_t)o->chunk, n_pairs = (size_t)c.n_layers * (size_t)o->n_cases;
     c.n_chunks = (int)KVT_MIN(fit, o->n_chunks ? (size_t)o->n_chunks : (size_t)INT32_MAX);
     if (c.n_chunks == 0)
         return kvt_fail(err, KVT_ERR_ARG, "the text has %zu tokens, less than one chunk of %d", o->n_ids, o->chunk);

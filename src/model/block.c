@@ -49,44 +49,48 @@ static struct kvt_rows rows_of(const float *data, int n_heads, int size) {
     return (struct kvt_rows){data, KVT_TYPE_F32, (ptrdiff_t)n_heads * size, size};
 }
 
-static enum kvt_status look(const struct kvt_pass *p, int n_q_heads, const struct kvt_rows *q, const struct kvt_rows *k,
-                            const struct kvt_rows *v, struct kvt_error *err) {
-    const struct kvt_layer_rows rows = {
+static struct kvt_layer_rows layer_rows(const struct kvt_pass *p, int n_q, int n_kv) {
+    const struct kvt_config *c = &p->model->config;
+    return (struct kvt_layer_rows){
         .layer = p->layer,
         .n = p->n,
-        .n_q_heads = n_q_heads,
+        .n_q_heads = n_q,
         .position = p->position,
-        .scale = p->model->config.score_scale,
-        .q = *q,
-        .k = *k,
-        .v = *v,
+        .scale = c->score_scale,
+        .q = rows_of(p->q, n_q, c->k_size),
+        .k = rows_of(p->k, n_kv, c->k_size),
+        .v = rows_of(p->v, n_kv, c->v_size),
     };
-    return p->tap.look(p->tap.ctx, &rows, err);
+}
+
+/* p->mix becomes attention's output. */
+static enum kvt_status attend(const struct kvt_pass *p, const struct kvt_layer_rows *rows, struct kvt_error *err) {
+    const int v_size = p->model->config.v_size;
+    if (p->tap.attend) return p->tap.attend(p->tap.ctx, rows, p->mix, err);
+    const struct kvt_attend attend = {
+        .struct_size = sizeof attend,
+        .n_q_heads = rows->n_q_heads,
+        .scale = rows->scale,
+        .q = rows->q,
+        .out = p->mix,
+        .out_row_stride = (ptrdiff_t)rows->n_q_heads * v_size,
+        .out_head_stride = v_size,
+    };
+    return kvt_step_attend(p->step, p->layer, &attend, err);
 }
 
 enum kvt_status kvt_block_attend(struct kvt_pass *p, const struct kvt_layer *layer, struct kvt_error *err) {
-    const struct kvt_config *c = &p->model->config;
     const int n_q = layer->config.n_q_heads, n_kv = layer->config.n_kv_heads;
     kvt_pass_rows(p, layer, 0, norm_row);
     const struct kvt_output qkv[] = {{p->q, &layer->q}, {p->k, &layer->k}, {p->v, &layer->v}};
     kvt_pass_products(p, qkv, 3, p->h, 0);
     kvt_pass_rows(p, layer, 0, qkv_row);
 
-    const struct kvt_rows q = rows_of(p->q, n_q, c->k_size), k = rows_of(p->k, n_kv, c->k_size),
-                          v = rows_of(p->v, n_kv, c->v_size);
-    if (p->tap.look) KVT_TRY(look(p, n_q, &q, &k, &v, err));
-    KVT_TRY(kvt_step_append(p->step, p->layer, &k, &v, &q, n_q, err));
+    const struct kvt_layer_rows rows = layer_rows(p, n_q, n_kv);
+    if (p->tap.look) KVT_TRY(p->tap.look(p->tap.ctx, &rows, err));
+    KVT_TRY(kvt_step_append(p->step, p->layer, &rows.k, &rows.v, &rows.q, n_q, err));
     if (p->first == p->n) return KVT_OK;
-    const struct kvt_attend attend = {
-        .struct_size = sizeof attend,
-        .n_q_heads = n_q,
-        .scale = c->score_scale,
-        .q = q,
-        .out = p->mix,
-        .out_row_stride = (ptrdiff_t)n_q * c->v_size,
-        .out_head_stride = c->v_size,
-    };
-    KVT_TRY(kvt_step_attend(p->step, p->layer, &attend, err));
+    KVT_TRY(attend(p, &rows, err));
     product(p, p->h, &layer->out, p->mix, p->first);
     kvt_pass_rows(p, layer, p->first, layer->out_bias ? add_biased_row : add_row);
     return KVT_OK;

@@ -51,10 +51,13 @@ struct kvt_layer_rows {
     struct kvt_rows q, k, v;
 };
 
-/* Looks at them, layer by layer of each forward pass; a failure ends the pass and is the evaluation's. */
+/* Looks at them, layer by layer of each forward pass; a failure ends the pass and is the evaluation's. `attend`, where there is one,
+ * is then asked in the cache's place what attention gives for all n rows: query head h of row r at
+ * out + (r * n_q_heads + h) * v_size. */
 struct kvt_tap {
     enum kvt_status (*look)(void *ctx, const struct kvt_layer_rows *rows,
                             struct kvt_error *err); /* NULL: nobody does */
+    enum kvt_status (*attend)(void *ctx, const struct kvt_layer_rows *rows, float *out, struct kvt_error *err);
     void *ctx;
 };
 
@@ -90,6 +93,12 @@ KVT_MUST_CHECK enum kvt_status kvt_session_eval(struct kvt_session *session, con
 /* Logits after kept tokens [first, first + n), counted from the first kept one: dst[i * n_vocab + v]. */
 KVT_MUST_CHECK enum kvt_status kvt_session_logits(struct kvt_session *session, int first, int n, float *dst,
                                                   struct kvt_error *err);
+
+/* What logits are made of: the outputs of kept tokens [first, first + n), width floats each. Kept elsewhere, they give their logits
+ * again, in any session of the same model (level and n_batch alike: the same bits). */
+KVT_MUST_CHECK enum kvt_status kvt_session_outputs(const struct kvt_session *session, int first, int n, float *dst,
+                                                   struct kvt_error *err);
+void kvt_session_logits_of(struct kvt_session *session, const float *outputs, int n, float *dst);
 
 int kvt_session_n_rows(const struct kvt_session *session);
 int kvt_session_n_ctx(const struct kvt_session *session);

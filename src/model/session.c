@@ -147,16 +147,31 @@ enum kvt_status kvt_session_eval(struct kvt_session *s, const int32_t *ids, int 
     return KVT_OK;
 }
 
-enum kvt_status kvt_session_logits(struct kvt_session *s, int first, int n, float *dst, struct kvt_error *err) {
-    if (first < 0 || n < 0 || n > s->n_kept - first)
-        return kvt_fail(err, KVT_ERR_ARG, "there are no logits %d to %d: the last evaluation kept %d tokens", first,
-                        first + n - 1, s->n_kept);
+static enum kvt_status check_kept(const struct kvt_session *s, int first, int n, struct kvt_error *err) {
+    if (first >= 0 && n >= 0 && n <= s->n_kept - first) return KVT_OK;
+    return kvt_fail(err, KVT_ERR_ARG, "there are no logits %d to %d: the last evaluation kept %d tokens", first,
+                    first + n - 1, s->n_kept);
+}
+
+void kvt_session_logits_of(struct kvt_session *s, const float *outputs, int n, float *dst) {
     const struct kvt_weight *output = &s->model->output;
     const int64_t width = s->model->config.width;
     for (int done = 0; done < n; done += s->n_batch) {
-        kvt_weight_product(dst + done * output->n_out, output->n_out, output, s->kept + (first + done) * width, width,
+        kvt_weight_product(dst + done * output->n_out, output->n_out, output, outputs + done * width, width,
                            KVT_MIN(n - done, s->n_batch), s->pass.level, &s->parallel, &s->pass.scratch);
     }
+}
+
+enum kvt_status kvt_session_logits(struct kvt_session *s, int first, int n, float *dst, struct kvt_error *err) {
+    KVT_TRY(check_kept(s, first, n, err));
+    kvt_session_logits_of(s, s->kept + (ptrdiff_t)first * s->model->config.width, n, dst);
+    return KVT_OK;
+}
+
+enum kvt_status kvt_session_outputs(const struct kvt_session *s, int first, int n, float *dst, struct kvt_error *err) {
+    const size_t width = (size_t)s->model->config.width;
+    KVT_TRY(check_kept(s, first, n, err));
+    memcpy(dst, s->kept + (size_t)first * width, (size_t)n * width * sizeof *dst);
     return KVT_OK;
 }
 

@@ -28,7 +28,8 @@ LC_ALL=C
 work=$(mktemp -d) || exit 2
 trap 'rm -rf "$work"' EXIT
 trap 'exit 130' INT TERM
-export KVTILE MAKE_MODEL ROOT PLAIN BIASED LC_ALL
+XDG_CACHE_HOME=$work/cache
+export KVTILE MAKE_MODEL ROOT PLAIN BIASED LC_ALL XDG_CACHE_HOME
 
 cat >"$work/prelude" <<'END'
 kvtile() { "$KVTILE" "$@"; }

@@ -37,7 +37,9 @@ static void kl_has_a_direction(void **state) {
     near(back.kl, 0.36527, 5e-6);
     near(forth.nll_ref, -log(0.3), 1e-6);
     near(forth.nll, -log(0.5), 1e-6);
-    assert_true(forth.flip);
+    assert_true(kvt_score_flips(&forth));
+    near((double)forth.p_ref, 0.6, 1e-6);
+    near((double)forth.p, 0.2, 1e-6);
 }
 
 static void kl_of_hand_values(void **state) {
@@ -73,15 +75,21 @@ static void equal_rows_are_exactly_equal(void **state) {
     const struct kvt_score s = kvt_score_position(logits, logits, 1000, 3);
     assert_true(s.kl == 0);
     assert_true(s.nll == s.nll_ref);
-    assert_false(s.flip);
+    assert_false(kvt_score_flips(&s));
+    assert_true(s.p == s.p_ref);
 }
 
 static void the_first_of_equals_counts(void **state) {
     (void)state;
     const float tie[] = {1, 5, 5}, first[] = {1, 5, 4}, second[] = {1, 4, 5};
-    assert_false(kvt_score_position(tie, first, 3, 0).flip);
-    assert_true(kvt_score_position(tie, second, 3, 0).flip);
-    assert_true(kvt_score_position(second, tie, 3, 0).flip);
+    struct kvt_score s = kvt_score_position(tie, first, 3, 0);
+    assert_false(kvt_score_flips(&s));
+    s = kvt_score_position(tie, second, 3, 0);
+    assert_true(kvt_score_flips(&s));
+    assert_int_equal(s.top_ref, 1);
+    assert_int_equal(s.top, 2);
+    s = kvt_score_position(second, tie, 3, 0);
+    assert_true(kvt_score_flips(&s));
 }
 
 static void what_is_no_number_stays_none(void **state) {
@@ -101,7 +109,9 @@ static void percentiles_interpolate(void **state) {
     near(d.mean, 3, 0);
     near(d.median, 3, 0);
     near(d.p99, 4.96, 1e-12); /* rank .99 * 4 = 3.96: between 4 and 5 */
+    near(d.p999, 4.996, 1e-12);
     near(d.max, 5, 0);
+    for (int i = 0; i < KVT_TAIL_POINTS; i++) near(d.tail[i], 1 + 4 * kvt_tail_ranks[i], 1e-12);
     d = kvt_distribution_of(even, 4);
     near(d.median, 2.5, 0);
     near(d.p99, 3.97, 1e-12);
@@ -118,6 +128,21 @@ static void standard_error_by_hand(void **state) {
     const double means[] = {1, 2, 3, 4}; /* squares 5, / 3, / 4 */
     near(kvt_standard_error(means, 4), sqrt(5.0 / 12), 1e-12);
     near(kvt_standard_error(means, 1), 0, 0);
+}
+
+/* Of 200 means spread evenly over [0, 1] the interval is about mean +- 1.96 sqrt(1/12 / 200); it is the same each time. */
+static void the_bootstrap_finds_the_interval(void **state) {
+    (void)state;
+    double means[200];
+    for (int i = 0; i < 200; i++) means[i] = (i * 77 % 200 + 0.5) / 200;
+    const struct kvt_interval a = kvt_bootstrap_mean(means, 200), b = kvt_bootstrap_mean(means, 200);
+    near(a.low, 0.5 - 0.0400, 0.004);
+    near(a.high, 0.5 + 0.0400, 0.004);
+    assert_true(a.low == b.low && a.high == b.high);
+    const double two[] = {1, 3};
+    near(kvt_bootstrap_mean(two, 2).low, 1, 1e-12);
+    near(kvt_bootstrap_mean(two, 2).high, 3, 1e-12);
+    assert_true(isnan(kvt_bootstrap_mean(two, 1).low));
 }
 
 static void tiers_are_inclusive(void **state) {
@@ -183,19 +208,21 @@ static struct kvt_fidelity_row rows[] = {
     {.kv = "affine4g64,affine8g128",
      .bits_per_element = 4.51,
      .cache_bytes = 1179648,
-     .kl = {0.3566, 0.2261, 2.336, INFINITY},
+     .kl = {0.3566, 0.2261, 2.336, 3.5, INFINITY, {0.2261}},
      .kl_stderr = 0.016,
      .kl_depth = {0.1, 0.2, NAN},
      .flips = 0.3438,
      .ppl = 30.2174,
      .seconds = 1.5},
 };
+static const struct kvt_fidelity_case cases[] = {{.kv = "f16"}, {.kv = "affine4g64,affine8g128", .of = 1}};
 static const struct kvt_fidelity_result result = {
-    .n_rows = 2, .rows = rows, .n_chunks = 10, .n_positions = 5110, .ppl_ref = 24.6006};
+    .n_rows = 2, .rows = rows, .n_chunks = 10, .n_positions = 5110, .ppl_ref = {24.6006, NAN}};
 
 static void the_table_reads_well(void **state) {
     (void)state;
-    const struct kvt_fidelity_about about = {"biased.gguf", "hound.ids", "f16", 512, 0, 0};
+    const struct kvt_fidelity_about about = {
+        .model = "biased.gguf", .text = "hound.ids", .reference = "f16", .chunk = 512, .cases = cases};
     struct kvt_buf out;
     kvt_buf_init(&out, NULL, 1 << 16);
     assert_int_equal(kvt_fidelity_table(&out, &result, &about), KVT_OK);
@@ -222,7 +249,13 @@ static double number_at(const json_t *object, const char *key) {
 
 static void the_json_has_its_keys(void **state) {
     (void)state;
-    const struct kvt_fidelity_about about = {"m.gguf", "\"quoted\" \xff.txt", "f16", 512, 128, 64};
+    const struct kvt_fidelity_about about = {.model = "m.gguf",
+                                             .text = "\"quoted\" \xff.txt",
+                                             .reference = "f16",
+                                             .chunk = 512,
+                                             .sink = 128,
+                                             .tail = 64,
+                                             .cases = cases};
     struct kvt_buf out;
     kvt_buf_init(&out, NULL, 1 << 16);
     assert_int_equal(kvt_fidelity_json(&out, &result, &about), KVT_OK);
@@ -250,19 +283,13 @@ static void the_json_has_its_keys(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(kl_has_a_direction),
-        cmocka_unit_test(kl_of_hand_values),
-        cmocka_unit_test(kl_is_not_lost_near_zero),
-        cmocka_unit_test(kl_ignores_a_common_offset),
-        cmocka_unit_test(equal_rows_are_exactly_equal),
-        cmocka_unit_test(the_first_of_equals_counts),
-        cmocka_unit_test(what_is_no_number_stays_none),
-        cmocka_unit_test(percentiles_interpolate),
-        cmocka_unit_test(standard_error_by_hand),
-        cmocka_unit_test(tiers_are_inclusive),
-        cmocka_unit_test(ids_are_read),
-        cmocka_unit_test(bad_ids_name_their_line),
-        cmocka_unit_test(the_table_reads_well),
+        cmocka_unit_test(kl_has_a_direction),           cmocka_unit_test(kl_of_hand_values),
+        cmocka_unit_test(kl_is_not_lost_near_zero),     cmocka_unit_test(kl_ignores_a_common_offset),
+        cmocka_unit_test(equal_rows_are_exactly_equal), cmocka_unit_test(the_first_of_equals_counts),
+        cmocka_unit_test(what_is_no_number_stays_none), cmocka_unit_test(percentiles_interpolate),
+        cmocka_unit_test(standard_error_by_hand),       cmocka_unit_test(the_bootstrap_finds_the_interval),
+        cmocka_unit_test(tiers_are_inclusive),          cmocka_unit_test(ids_are_read),
+        cmocka_unit_test(bad_ids_name_their_line),      cmocka_unit_test(the_table_reads_well),
         cmocka_unit_test(the_json_has_its_keys),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

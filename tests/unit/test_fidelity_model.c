@@ -69,22 +69,22 @@ static void within(const char *what, const struct golden *g, double got, double 
 static void check_model(const char *name, const struct golden *rows, int n) {
     struct kvt_model *model = load(name);
     struct kvt_ids ids = golden_text(model);
-    const char *kv[16];
+    struct kvt_fidelity_case kv[16] = {{.kv = NULL}};
     const struct golden *own[16];
     int n_kv = 0;
     for (int i = 0; i < n; i++)
-        if (strcmp(rows[i].model, name) == 0) kv[n_kv] = rows[i].kv, own[n_kv++] = &rows[i];
+        if (strcmp(rows[i].model, name) == 0) kv[n_kv].kv = rows[i].kv, own[n_kv++] = &rows[i];
     assert_true(n_kv >= 3);
     const struct kvt_fidelity_options o = {
-        .kv = kv, .n_kv = n_kv, .ids = ids.data, .n_ids = ids.len, .chunk = CHUNK, .n_chunks = 1, .first_id = -1};
+        .cases = kv, .n_cases = n_kv, .ids = ids.data, .n_ids = ids.len, .chunk = CHUNK, .n_chunks = 1, .first_id = -1};
     struct kvt_fidelity_result r;
     struct kvt_error err;
     if (kvt_fidelity_run(&r, model, &o, &err) != KVT_OK) fail_msg("%s", err.text);
     assert_int_equal(r.n_positions, CHUNK - 1);
     for (int i = 0; i < n_kv; i++) {
         const struct kvt_fidelity_row *row = &r.rows[i];
-        assert_string_equal(row->kv, kv[i]);
-        within("reference perplexity", own[i], r.ppl_ref, own[i]->ppl_ref, 2e-3);
+        assert_string_equal(row->kv, kv[i].kv);
+        within("reference perplexity", own[i], r.ppl_ref[KVT_LEG_PREFILL], own[i]->ppl_ref, 2e-3);
         within("KL", own[i], row->kl.mean, own[i]->kl, 0.08 * own[i]->kl);
         within("flips", own[i], row->flips, own[i]->flips, own[i]->kl > 0 ? 2.5 / (CHUNK - 1) : 0);
         within("perplexity", own[i], row->ppl, own[i]->ppl, 2e-3 + 0.06 * sqrt(own[i]->kl) * own[i]->ppl);
@@ -106,17 +106,17 @@ static void threads_change_nothing(void **state) {
     (void)state;
     struct kvt_model *model = load("biased");
     struct kvt_ids ids = golden_text(model);
-    const char *const kv[] = {"affine4g64"};
+    const struct kvt_fidelity_case kv[] = {{.kv = "affine4g64"}};
     const struct kvt_parallel two = test_parallel(2);
     struct kvt_fidelity_options o = {
-        .kv = kv, .n_kv = 1, .ids = ids.data, .n_ids = ids.len, .chunk = 64, .n_chunks = 1, .first_id = -1};
+        .cases = kv, .n_cases = 1, .ids = ids.data, .n_ids = ids.len, .chunk = 64, .n_chunks = 1, .first_id = -1};
     struct kvt_fidelity_result a, b;
     assert_int_equal(kvt_fidelity_run(&a, model, &o, NULL), KVT_OK);
     o.parallel = &two;
     assert_int_equal(kvt_fidelity_run(&b, model, &o, NULL), KVT_OK);
     assert_true(a.rows[0].kl.mean > 0);
     assert_memory_equal(&a.rows[0].kl, &b.rows[0].kl, sizeof a.rows[0].kl);
-    assert_true(a.rows[0].ppl == b.rows[0].ppl && a.ppl_ref == b.ppl_ref);
+    assert_true(a.rows[0].ppl == b.rows[0].ppl && a.ppl_ref[0] == b.ppl_ref[0]);
     kvt_fidelity_finish(&a);
     kvt_fidelity_finish(&b);
     kvt_ids_finish(&ids);

@@ -331,7 +331,7 @@ static void a_tap_sees_every_layer(void **state) {
     (void)state;
     struct kvt_model *model = load("plain");
     struct seen seen = {.fail_at = -1};
-    const struct kvt_session_options o = {.n_ctx = 16, .n_batch = 4, .tap = {look, &seen}};
+    const struct kvt_session_options o = {.n_ctx = 16, .n_batch = 4, .tap = {.look = look, .ctx = &seen}};
     const int32_t ids[] = {0, 20, 30, 40, 50, 60};
     struct kvt_session *session;
     assert_int_equal(kvt_session_create(&session, model, &o, NULL), KVT_OK);
@@ -351,11 +351,11 @@ static void a_tap_sees_every_layer(void **state) {
 /* On rows of a model with biased keys a per-channel codec loses far less than a per-token one. */
 static void a_model_with_biased_keys(void **state) {
     (void)state;
-    static const char *const kv[] = {"f32", "affine4g32", "kivi4g32"};
+    static const struct kvt_fidelity_case kv[] = {{.kv = "f32"}, {.kv = "affine4g32"}, {.kv = "kivi4g32"}};
     struct kvt_model *model = load("biased");
     int32_t ids[140];
     for (int i = 0; i < 140; i++) ids[i] = i == 0 ? 0 : 300 + i * 17 % 900;
-    struct kvt_fidelity_options o = {.kv = kv, .n_kv = 3, .ids = ids, .n_ids = 140, .chunk = 140, .first_id = -1};
+    struct kvt_fidelity_options o = {.cases = kv, .n_cases = 3, .ids = ids, .n_ids = 140, .chunk = 140, .first_id = -1};
     struct kvt_error_sums sums[3];
     struct kvt_error err;
     memset(sums, 0, sizeof sums);

@@ -9,13 +9,15 @@
 #include <cmocka.h>
 
 #include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/check.h"
 #include "fidelity/fidelity.h"
 #include "support/threads.h"
 
-enum { VOCAB = 50, CONTEXT = 300, IDS = 100 };
+enum { VOCAB = 50, CONTEXT = 300, IDS = 100, WIDTH = 3 };
 
 /* ---- the made-up engine ----------------------------------------------------------------------------------------------- */
 
@@ -29,7 +31,7 @@ struct kvt_session {
     const struct kvt_model *model;
     struct kvt_plan *plan;
     double noise;
-    int n_rows;
+    int n_rows, n_kept;
     int32_t *ids;
 };
 
@@ -45,7 +47,7 @@ static float logit(const struct kvt_model *model, double noise, int32_t id, int 
 }
 
 struct kvt_model_info kvt_model_info(const struct kvt_model *model) {
-    return (struct kvt_model_info){.n_vocab = model->n_vocab, .n_ctx_train = CONTEXT};
+    return (struct kvt_model_info){.n_vocab = model->n_vocab, .n_ctx_train = CONTEXT, .width = WIDTH};
 }
 
 struct kvt_shape kvt_model_shape(const struct kvt_model *model) {
@@ -86,27 +88,40 @@ void kvt_session_destroy(struct kvt_session *session) {
 
 enum kvt_status kvt_session_eval(struct kvt_session *session, const int32_t *ids, int n, int keep,
                                  const struct kvt_progress *progress, struct kvt_error *err) {
-    assert_int_equal(session->n_rows, 0);
     assert_int_equal(keep, n);
+    assert_true(session->n_rows + n <= CONTEXT);
     n_evals++;
     if (!kvt_progress_report(progress, "prompt", (uint64_t)n / 2, (uint64_t)n))
         return kvt_fail(err, KVT_ERR_CANCELLED, "cancelled");
-    memcpy(session->ids, ids, (size_t)n * sizeof *ids);
-    session->n_rows = n;
+    memcpy(session->ids + session->n_rows, ids, (size_t)n * sizeof *ids);
+    session->n_rows += n;
+    session->n_kept = n;
     return KVT_OK;
 }
 
-enum kvt_status kvt_session_logits(struct kvt_session *session, int first, int n, float *dst, struct kvt_error *err) {
+/* What logits are made of: the token, its position, the noise. */
+enum kvt_status kvt_session_outputs(const struct kvt_session *session, int first, int n, float *dst,
+                                    struct kvt_error *err) {
     (void)err;
-    assert_true(first >= 0 && n >= 1 && first + n <= session->n_rows);
-    n_logits += n;
-    for (int i = first; i < first + n; i++)
-        for (int v = 0; v < session->model->n_vocab; v++, dst++) /* a larger vocabulary repeats itself */
-            *dst = v < VOCAB ? logit(session->model, session->noise, session->ids[i], i, v) : dst[-VOCAB];
+    assert_true(first >= 0 && n >= 1 && first + n <= session->n_kept);
+    for (int i = session->n_rows - session->n_kept + first; n > 0; i++, n--) {
+        *dst++ = (float)session->ids[i];
+        *dst++ = (float)i;
+        *dst++ = (float)session->noise;
+    }
     return KVT_OK;
 }
 
-void kvt_session_clear(struct kvt_session *session) { session->n_rows = 0; }
+void kvt_session_logits_of(struct kvt_session *session, const float *outputs, int n, float *dst) {
+    n_logits += n;
+    for (int i = 0; i < n; i++, outputs += WIDTH)
+        for (int v = 0; v < session->model->n_vocab; v++, dst++) /* a larger vocabulary repeats itself */
+            *dst = v < VOCAB ? logit(session->model, (double)outputs[2], (int32_t)outputs[0], (int)outputs[1], v)
+                             : dst[-VOCAB];
+}
+
+const char *kvt_model_blas_name(void) { return "made up"; }
+void kvt_session_clear(struct kvt_session *session) { session->n_rows = session->n_kept = 0; }
 int kvt_session_n_rows(const struct kvt_session *session) { return session->n_rows; }
 const struct kvt_plan *kvt_session_plan(const struct kvt_session *session) { return session->plan; }
 struct kvt_usage kvt_session_usage(const struct kvt_session *session) {
@@ -122,10 +137,13 @@ static void make_text(void) {
     for (int i = 0; i < IDS; i++) text[i] = (int32_t)((i * 17 + i * i) % VOCAB);
 }
 
+static struct kvt_fidelity_case asked[4];
+
 static struct kvt_fidelity_options usual(const char *const *kv, int n_kv) {
     make_text();
+    for (int i = 0; i < n_kv; i++) asked[i] = (struct kvt_fidelity_case){.kv = kv[i], .of = i};
     return (struct kvt_fidelity_options){
-        .kv = kv, .n_kv = n_kv, .ids = text, .n_ids = IDS, .chunk = 30, .first_id = -1};
+        .cases = asked, .n_cases = n_kv, .ids = text, .n_ids = IDS, .chunk = 30, .first_id = -1};
 }
 
 static void log_softmax(double *out, double noise, int32_t id, int i) {
@@ -185,12 +203,12 @@ static void figures_are_those_of_the_chunks(void **state) {
     near(r.rows[1].kl.max, mean.worst);
     near(r.rows[1].kl_stderr, sqrt(squares / 2 / 3));
     near(r.rows[1].ppl, exp(mean.nll));
-    near(r.ppl_ref, exp(mean.nll_ref));
+    near(r.ppl_ref[0], exp(mean.nll_ref));
     assert_true(r.rows[1].flips > 0);
 
     assert_string_equal(r.rows[0].kv, "f16");
     assert_true(r.rows[0].kl.mean == 0 && r.rows[0].kl.max == 0 && r.rows[0].flips == 0);
-    assert_true(r.rows[0].ppl == r.ppl_ref);
+    assert_true(r.rows[0].ppl == r.ppl_ref[0]);
     assert_string_equal(r.rows[2].kv, "affine4g64");
     assert_true(r.rows[2].kl.mean < r.rows[1].kl.mean / 8);
     kvt_fidelity_finish(&r);
@@ -228,6 +246,93 @@ static void the_first_id_can_be_replaced(void **state) {
     text[0] = 41;
     near(r.rows[0].kl.mean, expect(0.25, text, 29).kl);
     kvt_fidelity_finish(&r);
+}
+
+struct stopper {
+    int n_reports, stop_after;
+    uint64_t last, total;
+};
+
+static bool stop(void *ctx, const char *what, uint64_t done, uint64_t total) {
+    struct stopper *s = ctx;
+    (void)what;
+    assert_true(done >= s->last && done <= total);
+    s->last = done;
+    s->total = total;
+    return ++s->n_reports != s->stop_after;
+}
+
+/* Positions before the warm-up's end are fed and not scored; the last of ten worst positions is worse than all others. */
+static void warmup_and_the_worst_positions(void **state) {
+    (void)state;
+    const char *const kv[] = {"affine2g64"};
+    struct kvt_fidelity_options o = usual(kv, 1);
+    struct kvt_fidelity_result r;
+    o.n_chunks = 1;
+    o.warmup = 9;
+    assert_int_equal(kvt_fidelity_run(&r, &model, &o, NULL), KVT_OK);
+    assert_int_equal(r.n_positions, 20);
+    const double sum = 29 * expect(0.25, text, 29).kl - 9 * expect(0.25, text, 9).kl;
+    near(r.rows[0].kl.mean, sum / 20);
+    assert_int_equal(r.rows[0].n_worst, KVT_FIDELITY_WORST);
+    near(r.rows[0].worst[0].score.kl, r.rows[0].kl.max);
+    for (int i = 0; i < KVT_FIDELITY_WORST; i++) {
+        const struct kvt_fidelity_position *at = &r.rows[0].worst[i];
+        assert_in_range(at->position, 9, 28);
+        const struct expected to = expect(0.25, text, at->position + 1), before = expect(0.25, text, at->position);
+        near(at->score.kl, to.kl * (at->position + 1) - (at->position ? before.kl * at->position : 0));
+        if (i > 0) assert_true(at->score.kl <= at[-1].score.kl);
+    }
+    kvt_fidelity_finish(&r);
+}
+
+/* Token by token each leg has a reference of its own; the made-up engine gives the same logits on both. */
+static void the_decode_leg_feeds_token_by_token(void **state) {
+    (void)state;
+    const char *const kv[] = {"affine2g64", "affine2g64"};
+    struct kvt_fidelity_options o = usual(kv, 2);
+    struct kvt_fidelity_result r;
+    asked[1].leg = KVT_LEG_DECODE;
+    o.n_chunks = 1;
+    n_evals = 0;
+    assert_int_equal(kvt_fidelity_run(&r, &model, &o, NULL), KVT_OK);
+    assert_int_equal(n_evals, 2 + 2 * 29);
+    near(r.rows[0].kl.mean, expect(0.25, text, 29).kl);
+    near(r.rows[1].kl.mean, expect(0.25, text, 29).kl);
+    near(r.ppl_ref[KVT_LEG_DECODE], r.ppl_ref[KVT_LEG_PREFILL]);
+    kvt_fidelity_finish(&r);
+}
+
+/* A second run reads the reference and gives the same figures; a stopped one keeps whole chunks. */
+static void a_reference_is_kept(void **state) {
+    (void)state;
+    const char *const kv[] = {"affine2g64"};
+    char folder[] = "/tmp/kvtile-run-XXXXXX", command[64];
+    assert_non_null(mkdtemp(folder));
+    const struct kvt_fidelity_store store = {folder, 99};
+    struct kvt_fidelity_options o = usual(kv, 1);
+    struct kvt_fidelity_result stopped, first, second;
+    struct stopper stopper = {.stop_after = 8};
+    const struct kvt_progress progress = {stop, &stopper};
+    o.store = &store;
+    o.progress = &progress;
+    assert_int_equal(kvt_fidelity_run(&stopped, &model, &o, NULL), KVT_ERR_CANCELLED);
+    assert_true(stopped.n_chunks > 0 && stopped.n_chunks < 3);
+    o.progress = NULL;
+    assert_int_equal(kvt_fidelity_run(&first, &model, &o, NULL), KVT_OK);
+    assert_in_range(first.stored[0].n_read, 1, 2);
+    n_evals = 0;
+    assert_int_equal(kvt_fidelity_run(&second, &model, &o, NULL), KVT_OK);
+    assert_int_equal(n_evals, 3);
+    assert_int_equal(second.stored[0].n_read, 3);
+    assert_string_equal(second.stored[0].trouble, "");
+    assert_memory_equal(&second.rows[0].kl, &first.rows[0].kl, sizeof first.rows[0].kl);
+    assert_true(second.ppl_ref[0] == first.ppl_ref[0]);
+    kvt_fidelity_finish(&stopped);
+    kvt_fidelity_finish(&first);
+    kvt_fidelity_finish(&second);
+    snprintf(command, sizeof command, "rm -r %s", folder);
+    assert_int_equal(system(command), 0);
 }
 
 static void bits_come_from_allocated_bytes(void **state) {
@@ -270,20 +375,6 @@ static void a_large_vocabulary_gives_the_same(void **state) {
     }
 }
 
-struct stopper {
-    int n_reports, stop_after;
-    uint64_t last, total;
-};
-
-static bool stop(void *ctx, const char *what, uint64_t done, uint64_t total) {
-    struct stopper *s = ctx;
-    (void)what;
-    assert_true(done >= s->last && done <= total);
-    s->last = done;
-    s->total = total;
-    return ++s->n_reports != s->stop_after;
-}
-
 /* Wherever it is stopped, what comes back is the whole chunks before, as if only they had been asked for. */
 static void stopping_keeps_whole_chunks(void **state) {
     (void)state;
@@ -314,7 +405,7 @@ static void stopping_keeps_whole_chunks(void **state) {
             assert_true(r.rows[i].ppl == whole[r.n_chunks].rows[i].ppl);
             assert_true(r.rows[i].flips == whole[r.n_chunks].rows[i].flips);
         }
-        assert_true(r.ppl_ref == whole[r.n_chunks].ppl_ref);
+        assert_true(r.ppl_ref[0] == whole[r.n_chunks].ppl_ref[0]);
         kvt_fidelity_finish(&r);
     }
     assert_int_equal(status, KVT_OK);
@@ -324,7 +415,9 @@ static void stopping_keeps_whole_chunks(void **state) {
 
 static void bad_input_is_refused_before_work(void **state) {
     (void)state;
-    const char *const good[] = {"affine4g64"}, *const bad[] = {"affine4g64", "affin4"};
+    const char *const good[] = {"affine4g64"};
+    const struct kvt_fidelity_case bad[] = {{.kv = "affine4g64"}, {.kv = "affin4"}},
+                                   odd_sink[] = {{.kv = "affine4g64", .sink = 100}};
     const struct kvt_fidelity_options o = usual(good, 1);
     struct {
         struct kvt_fidelity_options o;
@@ -335,20 +428,21 @@ static void bad_input_is_refused_before_work(void **state) {
         {o, KVT_ERR_ARG, "affin4"},       {o, KVT_ERR_RANGE, "number 7"},
         {o, KVT_ERR_ARG, "1 token"},      {o, KVT_ERR_RANGE, "first id 50"},
         {o, KVT_ERR_ARG, "at least one"}, {o, KVT_ERR_ARG, "sink"},
-        {o, KVT_ERR_ARG, "nonsense"},
+        {o, KVT_ERR_ARG, "nonsense"},     {o, KVT_ERR_ARG, "none to score"},
     };
     cases[0].o.chunk = 101;
     cases[1].o.chunk = 301;
-    cases[2].o.kv = bad;
-    cases[2].o.n_kv = 2;
+    cases[2].o.cases = bad;
+    cases[2].o.n_cases = 2;
     int32_t ids[IDS] = {0};
     ids[7] = VOCAB;
     cases[3].o.ids = ids;
     cases[4].o.chunk = 1;
     cases[5].o.first_id = VOCAB;
-    cases[6].o.n_kv = 0;
-    cases[7].o.sink = 100;
+    cases[6].o.n_cases = 0;
+    cases[7].o.cases = odd_sink;
     cases[8].o.reference = "nonsense";
+    cases[9].o.warmup = 29;
     n_evals = 0;
     for (size_t i = 0; i < KVT_ARRAY_LEN(cases); i++) {
         struct kvt_fidelity_result r = {.n_chunks = 77};
@@ -396,10 +490,17 @@ static void every_allocation_may_fail(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(figures_are_those_of_the_chunks),   cmocka_unit_test(depth_is_by_equal_spans),
-        cmocka_unit_test(the_first_id_can_be_replaced),      cmocka_unit_test(bits_come_from_allocated_bytes),
-        cmocka_unit_test(a_large_vocabulary_gives_the_same), cmocka_unit_test(stopping_keeps_whole_chunks),
-        cmocka_unit_test(bad_input_is_refused_before_work),  cmocka_unit_test(logits_that_are_no_numbers_are_an_error),
+        cmocka_unit_test(figures_are_those_of_the_chunks),
+        cmocka_unit_test(depth_is_by_equal_spans),
+        cmocka_unit_test(the_first_id_can_be_replaced),
+        cmocka_unit_test(bits_come_from_allocated_bytes),
+        cmocka_unit_test(a_large_vocabulary_gives_the_same),
+        cmocka_unit_test(stopping_keeps_whole_chunks),
+        cmocka_unit_test(bad_input_is_refused_before_work),
+        cmocka_unit_test(logits_that_are_no_numbers_are_an_error),
+        cmocka_unit_test(warmup_and_the_worst_positions),
+        cmocka_unit_test(the_decode_leg_feeds_token_by_token),
+        cmocka_unit_test(a_reference_is_kept),
         cmocka_unit_test(every_allocation_may_fail),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

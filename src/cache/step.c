@@ -266,6 +266,15 @@ static void append_job(void *arg, int i, int thread) {
     for (int side = 0; side < KVT_SIDE_COUNT; side++) encode_body(a, entry, (enum kvt_side)side, head, rows);
 }
 
+/* Few rows are not worth waking threads for, but groups that they complete are: those are of 32 rows and more. */
+static bool is_worth_threads(const struct kvt_step *step, const struct kvt_layer *layer) {
+    bool encodes = false;
+    for (int i = 0; i < step->n_seqs && layer->plan.granularity > 1; i++)
+        encodes |=
+            kvt_layer_encode_from(layer, step->entries[i].n_before) < kvt_entry_body_end(layer, &step->entries[i]);
+    return encodes || step->n_rows >= 16;
+}
+
 static enum kvt_status append(struct kvt_step *step, int layer, const struct kvt_rows *k, const struct kvt_rows *v,
                               struct kvt_error *err) {
     if (!step->n_seqs) return kvt_fail(err, KVT_ERR_STATE, "no step is begun");
@@ -273,9 +282,9 @@ static enum kvt_status append(struct kvt_step *step, int layer, const struct kvt
         return kvt_fail(err, KVT_ERR_ARG, "there is no layer %d in a cache of %d", layer, step->pool->plan->n_layers);
     if (step->appended[layer]) return kvt_fail(err, KVT_ERR_STATE, "layer %d has this step's rows already", layer);
     struct append a = {step, layer, {k, v}};
-    const int n_heads = step->pool->plan->layers[layer].plan.shape.n_kv_heads, n_jobs = step->n_seqs * n_heads;
-    /* Few rows are not worth waking threads for. */
-    kvt_parallel_run(step->n_rows < 16 ? NULL : &step->pool->parallel, n_jobs, append_job, &a);
+    const struct kvt_layer *own = &step->pool->plan->layers[layer];
+    const int n_heads = own->plan.shape.n_kv_heads, n_jobs = step->n_seqs * n_heads;
+    kvt_parallel_run(is_worth_threads(step, own) ? &step->pool->parallel : NULL, n_jobs, append_job, &a);
     for (int i = 0; i < n_jobs; i++) {
         const struct kvt_bad_number *bad = &step->bad[i];
         if (bad->found)

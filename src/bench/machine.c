@@ -3,6 +3,7 @@
 #include "bench/machine.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -32,8 +33,17 @@ void kvt_machine_name(char *out, size_t size) {
     kvt_buf_finish(&file);
 }
 
+/* What the kernel says of the cache that processor 0 shares with some others; the C library's figure is that of all such caches of a
+ * socket on some processors. */
 uint64_t kvt_machine_cache_bytes(void) {
+    struct kvt_buf file;
+    unsigned long long kib = 0;
     long bytes = 0;
+    kvt_buf_init(&file, NULL, CPUINFO_MAX);
+    if (kvt_file_read(&file, "/sys/devices/system/cpu/cpu0/cache/index3/size", NULL) == KVT_OK)
+        kib = strtoull(kvt_buf_text(&file), NULL, 10);
+    kvt_buf_finish(&file);
+    if (kib > 0 && kib < UINT64_C(1) << 30) return kib << 10;
 #if defined(_SC_LEVEL3_CACHE_SIZE)
     bytes = sysconf(_SC_LEVEL3_CACHE_SIZE);
 #endif

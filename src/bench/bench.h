@@ -9,6 +9,7 @@
 #include "base/buf.h"
 #include "base/progress.h"
 #include "kvtile/kvtile.h"
+#include "model/model.h"
 
 enum { KVT_BENCH_GQA_MAX = 16, KVT_BENCH_LIST = 8 };
 
@@ -56,5 +57,91 @@ KVT_MUST_CHECK enum kvt_status kvt_bench_table(struct kvt_buf *out, const struct
                                                const struct kvt_bench_options *options);
 KVT_MUST_CHECK enum kvt_status kvt_bench_json(struct kvt_buf *out, const struct kvt_bench_result *result,
                                               const struct kvt_bench_options *options);
+
+/* ---- steps of one layer ------------------------------------------------------------------------------------------------ */
+
+/* Decode steps of one layer: begin, append of a row, attention, end. Microseconds. All but attention depends on where the sequence is, so it
+ * is of the 128 positions modulo 128, at each the quickest of `rounds`. */
+struct kvt_bench_step_row {
+    const char *kv;
+    int64_t rows;
+    int threads, granularity;          /* every so many steps a group is encoded */
+    double attend_us, attend_spread;   /* median; half the distance of the quartiles */
+    double append_us, append_worst_us; /* mean and worst of all but attention */
+    double append_share;               /* of all steps together */
+    double us, worst_us;               /* of a step: median attention, and the median and the worst of the rest */
+    double error; /* attention's, over double precision on the rows before any rounding: root mean squares */
+};
+
+struct kvt_bench_step_result {
+    char machine[80];
+    const char *level;
+    struct kvt_bench_step_row *row;
+    int n;
+    size_t n_taken;
+};
+
+/* With the first of the options' gqa. Failures as of kvt_bench_attention; free with kvt_bench_step_finish. */
+KVT_MUST_CHECK enum kvt_status kvt_bench_step(struct kvt_bench_step_result *out,
+                                              const struct kvt_bench_options *options, struct kvt_error *err);
+void kvt_bench_step_finish(struct kvt_bench_step_result *result);
+
+KVT_MUST_CHECK enum kvt_status kvt_bench_step_table(struct kvt_buf *out, const struct kvt_bench_step_result *result,
+                                                    const struct kvt_bench_options *options);
+KVT_MUST_CHECK enum kvt_status kvt_bench_step_json(struct kvt_buf *out, const struct kvt_bench_step_result *result,
+                                                   const struct kvt_bench_options *options);
+
+/* ---- whole models ------------------------------------------------------------------------------------------------------ */
+
+/* Called before each round; a failure ends the measurement. So another program's samples can come between. */
+struct kvt_bench_pace {
+    enum kvt_status (*wait)(void *ctx, struct kvt_error *err); /* NULL: nobody waits */
+    void *ctx;
+};
+
+struct kvt_bench_model_options {
+    const struct kvt_model *model;
+    const char *const *kv; /* caches, "K[,V]"; f16 is measured too, to compare with */
+    int n_kv;
+    int depth[KVT_BENCH_LIST], n_depths; /* rows in the cache when a sample begins; ascending */
+    int tokens;                          /* of a sample */
+    int rounds;                          /* samples of each */
+    int n_batch; /* tokens of a forward pass while the cache is filled; 0: the session's default */
+    const char *level;
+    const struct kvt_parallel *parallel;
+    const struct kvt_progress *progress;
+    struct kvt_bench_pace pace;
+};
+
+struct kvt_bench_model_row {
+    const char *kv;
+    int depth;
+    double fill_seconds;        /* that it took to fill the cache from the depth before */
+    uint64_t bytes;             /* of the cache at that depth, all layers */
+    double median, least, most; /* tokens per second */
+    double vs_f16;              /* median of paired ratios: how many times faster than f16 */
+    double depth_share;         /* of a step's time: what it takes more than at the first depth; NaN at that */
+    const double *samples;      /* tokens per second, by round */
+};
+
+struct kvt_bench_model_result {
+    char machine[80];
+    const char *level;
+    struct kvt_bench_model_row *row; /* by depth; of each depth the caches in order, f16 last */
+    int n, rounds;
+    double *samples;
+    int n_taken;
+};
+
+/* ARG for a cache that cannot be, LIMIT for a depth past the model's context, NOMEM, CANCELLED. Free with kvt_bench_model_finish. The
+ * tokens are drawn from the vocabulary. Logits are computed for each token of a sample, and not looked at. */
+KVT_MUST_CHECK enum kvt_status kvt_bench_model(struct kvt_bench_model_result *out,
+                                               const struct kvt_bench_model_options *options, struct kvt_error *err);
+void kvt_bench_model_finish(struct kvt_bench_model_result *result);
+
+KVT_MUST_CHECK enum kvt_status kvt_bench_model_table(struct kvt_buf *out, const struct kvt_bench_model_result *result,
+                                                     const struct kvt_bench_model_options *options);
+KVT_MUST_CHECK enum kvt_status kvt_bench_model_json(struct kvt_buf *out, const struct kvt_bench_model_result *result,
+                                                    const struct kvt_bench_model_options *options);
 
 #endif

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * kvtile bench */
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,15 +13,15 @@
 enum { REPORT_BYTES_MAX = 4 << 20 };
 
 struct settings {
-    const char *what, *level, *rows, *gqa, *threads;
+    const char *what, *model, *level, *rows, *depth, *gqa, *threads;
     struct kvt_opt_texts kv;
-    int64_t kv_heads, head_size, rounds;
+    int64_t kv_heads, head_size, rounds, tokens, n_batch;
     uint64_t rotate;
-    bool json, quiet;
+    bool paced, json, quiet;
 };
 
 static const struct settings defaults = {
-    .rows = "32768", .gqa = "4", .threads = "1,2", .kv_heads = 8, .head_size = 128, .rounds = 41};
+    .rows = "32768", .depth = "0,1024", .gqa = "4", .kv_heads = 8, .head_size = 128, .tokens = 32, .n_batch = 512};
 
 static const char *const usual[] = {"q8_0", "kivi8g32", "affine4g64", "kivi4g64", "kivi4g32", "kvarn4", "kivi2g32"};
 
@@ -28,41 +29,57 @@ static const char *const usual[] = {"q8_0", "kivi8g32", "affine4g64", "kivi4g64"
 
 /* clang-format off */
 static const struct kvt_opt options[] = {
-    {KVT_OPT_ARG, .name = "attention", .at = AT(what), .help = "what to time: attention"},
+    {KVT_OPT_ARG, .name = "WHAT", .at = AT(what),
+     .help = "attention: of one query row over one layer. step: append of a row and attention, and what the steps take that encode a group. "
+             "model: a whole model's decoding"},
+    {KVT_OPT_ARG, .name = "MODEL", .at = AT(model), .optional = true, .help = "model: a GGUF file"},
     {KVT_OPT_GROUP, .name = "Caches"},
     {KVT_OPT_TEXTS, .name = "kv", .value = "K[,V]", .at = AT(kv),
      .help = "a cache to time: the codec of the keys and of the values, or one for both; give it again for more (none: a usual "
              "selection). f16 is always timed too"},
-    {KVT_OPT_INT, .name = "kv-heads", .value = "N", .at = AT(kv_heads), .min = 1, .max = 128, .help = "KV heads of the layer"},
+    {KVT_OPT_INT, .name = "kv-heads", .value = "N", .at = AT(kv_heads), .min = 1, .max = 128,
+     .help = "attention, step: KV heads of the layer"},
     {KVT_OPT_INT, .name = "head-size", .value = "N", .at = AT(head_size), .min = 8, .max = 512,
-     .help = "elements of a row (a multiple of 8)"},
+     .help = "attention, step: elements of a row (a multiple of 8)"},
     {KVT_OPT_GROUP, .name = "Measurement"},
-    {KVT_OPT_TEXT, .name = "rows", .value = "N[,N...]", .at = AT(rows), .help = "rows in the cache"},
-    {KVT_OPT_TEXT, .name = "gqa", .value = "N[,N...]", .at = AT(gqa), .help = "query heads that share a KV head, 1 to 16"},
-    {KVT_OPT_TEXT, .name = "threads", .brief = "t", .value = "N[,N...]", .at = AT(threads), .help = "threads"},
-    {KVT_OPT_INT, .name = "rounds", .value = "N", .at = AT(rounds), .min = 3, .max = 100000, .help = "samples of each"},
+    {KVT_OPT_TEXT, .name = "rows", .value = "N[,N...]", .at = AT(rows), .help = "attention, step: rows in the cache"},
+    {KVT_OPT_TEXT, .name = "depth", .brief = "d", .value = "N[,N...]", .at = AT(depth),
+     .help = "model: tokens in the cache when a sample begins, ascending; 0 is none"},
+    {KVT_OPT_TEXT, .name = "gqa", .value = "N[,N...]", .at = AT(gqa),
+     .help = "query heads that share a KV head, 1 to 16; step takes one number"},
+    {KVT_OPT_TEXT, .name = "threads", .brief = "t", .value = "N[,N...]", .at = AT(threads),
+     .help = "threads (none: 1,2; model takes one number, none: as many as there are processors)"},
+    {KVT_OPT_INT, .name = "rounds", .value = "N", .at = AT(rounds), .max = 100000,
+     .help = "samples of each, at least 3 (none: 41; model: 5; step: 3, of 128 steps)"},
+    {KVT_OPT_INT, .name = "tokens", .brief = "n", .value = "N", .at = AT(tokens), .min = 1, .max = 1 << 20,
+     .help = "model: tokens of a sample"},
+    {KVT_OPT_INT, .name = "batch-size", .brief = "b", .value = "N", .at = AT(n_batch), .min = 1, .max = 1 << 20,
+     .help = "model: tokens that are computed at a time while the cache is filled"},
     {KVT_OPT_BYTES, .name = "rotate", .value = "SIZE", .at = AT(rotate),
-     .help = "have as many layers that SIZE bytes are read between two samples of the same, so that it is not found in the processor's "
-             "caches; none: four times the last-level cache"},
+     .help = "attention, step: have as many layers that SIZE bytes are read between two samples of the same, so that it is not found in the "
+             "processor's caches; none: four times the last-level cache"},
     {KVT_OPT_GROUP, .name = "Running"},
     {KVT_OPT_TEXT, .name = "level", .value = "NAME", .at = AT(level),
      .help = "instruction-set level: auto, ref, neon, avx2, avx512"},
+    {KVT_OPT_FLAG, .name = "paced", .at = AT(paced),
+     .help = "model: before each round print a line \"ready\" and wait for a line on standard input, so that another program's samples "
+             "can come between"},
     {KVT_OPT_FLAG, .name = "json", .at = AT(json), .help = "print JSON instead of the table"},
     {KVT_OPT_FLAG, .name = "quiet", .brief = "q", .at = AT(quiet), .help = "no progress bar"},
 };
 /* clang-format on */
 
-/* Reads "1,2,4" into at most KVT_BENCH_LIST numbers in [1, max]. */
-static enum kvt_status read_list(int64_t *out, int *n, const char *name, const char *text, int64_t max,
+/* Reads "1,2,4" into at most KVT_BENCH_LIST numbers in [min, max]. */
+static enum kvt_status read_list(int64_t *out, int *n, const char *name, const char *text, int64_t min, int64_t max,
                                  struct kvt_error *err) {
     const char *at = text;
     for (*n = 0;; at++) {
         char *end;
         errno = 0;
         const long long value = strtoll(at, &end, 10);
-        if (end == at || errno || value < 1 || value > max || (*end && *end != ','))
-            return kvt_fail(err, KVT_ERR_ARG, "--%s takes numbers from 1 to %lld with commas between, not '%s'", name,
-                            (long long)max, text);
+        if (end == at || errno || value < min || value > max || (*end && *end != ','))
+            return kvt_fail(err, KVT_ERR_ARG, "--%s takes numbers from %lld to %lld with commas between, not '%s'",
+                            name, (long long)min, (long long)max, text);
         if (*n == KVT_BENCH_LIST)
             return kvt_fail(err, KVT_ERR_ARG, "--%s takes at most %d numbers", name, KVT_BENCH_LIST);
         out[(*n)++] = value;
@@ -71,67 +88,186 @@ static enum kvt_status read_list(int64_t *out, int *n, const char *name, const c
     }
 }
 
-static enum kvt_status read_ints(int *out, int *n, const char *name, const char *text, int64_t max,
+static enum kvt_status read_ints(int *out, int *n, const char *name, const char *text, int64_t min, int64_t max,
                                  struct kvt_error *err) {
     int64_t values[KVT_BENCH_LIST];
-    KVT_TRY(read_list(values, n, name, text, max, err));
+    KVT_TRY(read_list(values, n, name, text, min, max, err));
     for (int i = 0; i < *n; i++) out[i] = (int)values[i];
     return KVT_OK;
 }
 
-static enum kvt_status print_result(const struct settings *s, const struct kvt_bench_result *result,
-                                    const struct kvt_bench_options *o, struct kvt_error *err) {
-    struct kvt_buf report;
-    kvt_buf_init(&report, NULL, REPORT_BYTES_MAX);
-    enum kvt_status status = s->json ? kvt_bench_json(&report, result, o) : kvt_bench_table(&report, result, o);
-    if (status != KVT_OK)
-        kvt_fail(err, status, "not enough memory for the report");
+/* The caches to time, without f16, which always is. */
+struct caches {
+    const char *kv[KVT_OPT_TEXTS_MAX];
+    int n;
+};
+
+static struct caches caches_of(const struct settings *s) {
+    struct caches c = {.n = 0};
+    for (int i = 0; i < s->kv.n; i++)
+        if (strcmp(s->kv.items[i], "f16") != 0) c.kv[c.n++] = s->kv.items[i];
+    for (size_t i = 0; s->kv.n == 0 && i < KVT_ARRAY_LEN(usual); i++) c.kv[c.n++] = usual[i];
+    return c;
+}
+
+/* Prints the report that `made` says was made, and gives it back. */
+static enum kvt_status print(struct kvt_buf *report, enum kvt_status made, struct kvt_error *err) {
+    if (made != KVT_OK)
+        kvt_fail(err, made, "not enough memory for the report");
     else
-        status = kvt_term_write(report.data, report.len, err);
+        made = kvt_term_write(report->data, report->len, err);
+    kvt_buf_finish(report);
+    return made;
+}
+
+/* ---- layers ------------------------------------------------------------------------------------------------------------ */
+
+static enum kvt_status read_layer_options(struct kvt_bench_options *o, const struct settings *s, const struct caches *c,
+                                          int rounds, struct kvt_error *err) {
+    *o = (struct kvt_bench_options){.kv = c->kv,
+                                    .n_kv = c->n,
+                                    .kv_heads = (int)s->kv_heads,
+                                    .head_size = (int)s->head_size,
+                                    .rounds = s->rounds ? (int)s->rounds : rounds,
+                                    .rotate_bytes = s->rotate,
+                                    .level = s->level};
+    if (s->model) return kvt_fail(err, KVT_ERR_ARG, "bench %s takes no model, as '%s'", s->what, s->model);
+    if (s->head_size % KVT_HEAD_STEP)
+        return kvt_fail(err, KVT_ERR_ARG, "--head-size takes multiples of %d, not %lld", KVT_HEAD_STEP,
+                        (long long)s->head_size);
+    KVT_TRY(read_list(o->rows, &o->n_rows, "rows", s->rows, 1, INT64_C(1) << 30, err));
+    KVT_TRY(read_ints(o->gqa, &o->n_gqa, "gqa", s->gqa, 1, KVT_BENCH_GQA_MAX, err));
+    return read_ints(o->threads, &o->n_threads, "threads", s->threads ? s->threads : "1,2", 1, 1024, err);
+}
+
+static enum kvt_status bench_attention(const struct settings *s, struct kvt_error *err) {
+    const struct caches caches = caches_of(s);
+    struct kvt_term_progress progress;
+    struct kvt_bench_result result;
+    struct kvt_bench_options o;
+    struct kvt_buf report;
+    KVT_TRY(read_layer_options(&o, s, &caches, 41, err));
+    kvt_term_progress_init(&progress, s->quiet);
+    o.progress = &progress.progress;
+    const enum kvt_status status = kvt_bench_attention(&result, &o, err);
+    kvt_term_progress_erase(&progress);
+    if (status != KVT_OK) return status;
+    kvt_buf_init(&report, NULL, REPORT_BYTES_MAX);
+    const enum kvt_status made = s->json ? kvt_bench_json(&report, &result, &o) : kvt_bench_table(&report, &result, &o);
+    kvt_bench_finish(&result);
+    return print(&report, made, err);
+}
+
+static enum kvt_status bench_step(const struct settings *s, struct kvt_error *err) {
+    const struct caches caches = caches_of(s);
+    struct kvt_term_progress progress;
+    struct kvt_bench_step_result result;
+    struct kvt_bench_options o;
+    struct kvt_buf report;
+    KVT_TRY(read_layer_options(&o, s, &caches, 3, err));
+    if (o.n_gqa > 1) return kvt_fail(err, KVT_ERR_ARG, "bench step takes one number for --gqa, not '%s'", s->gqa);
+    kvt_term_progress_init(&progress, s->quiet);
+    o.progress = &progress.progress;
+    const enum kvt_status status = kvt_bench_step(&result, &o, err);
+    kvt_term_progress_erase(&progress);
+    if (status != KVT_OK) return status;
+    kvt_buf_init(&report, NULL, REPORT_BYTES_MAX);
+    const enum kvt_status made =
+        s->json ? kvt_bench_step_json(&report, &result, &o) : kvt_bench_step_table(&report, &result, &o);
+    kvt_bench_step_finish(&result);
+    return print(&report, made, err);
+}
+
+/* ---- whole models ------------------------------------------------------------------------------------------------------ */
+
+static enum kvt_status wait_for_line(void *ctx, struct kvt_error *err) {
+    char line[16];
+    (void)ctx;
+    KVT_TRY(kvt_term_write("ready\n", 6, err));
+    do {
+        if (!fgets(line, sizeof line, stdin)) return kvt_fail(err, KVT_ERR_CANCELLED, "standard input has ended");
+    } while (!strchr(line, '\n'));
+    return KVT_OK;
+}
+
+static enum kvt_status measure_model(const struct settings *s, struct kvt_bench_model_options *o,
+                                     struct kvt_buf *report, enum kvt_status *made, struct kvt_error *err) {
+    struct kvt_model *model;
+    struct kvt_bench_model_result result;
+    const struct kvt_model_options how = {.progress = o->progress};
+    KVT_TRY(kvt_model_load(&model, s->model, &how, err));
+    o->model = model;
+    const enum kvt_status status = kvt_bench_model(&result, o, err);
+    if (status == KVT_OK) {
+        *made = s->json ? kvt_bench_model_json(report, &result, o) : kvt_bench_model_table(report, &result, o);
+        kvt_bench_model_finish(&result);
+    }
+    kvt_model_destroy(model);
+    return status;
+}
+
+static enum kvt_status bench_model(const struct settings *s, struct kvt_error *err) {
+    const struct caches caches = caches_of(s);
+    struct kvt_term_progress progress;
+    struct kvt_bench_model_options o = {.kv = caches.kv,
+                                        .n_kv = caches.n,
+                                        .tokens = (int)s->tokens,
+                                        .rounds = s->rounds ? (int)s->rounds : 5,
+                                        .n_batch = (int)s->n_batch,
+                                        .level = s->level,
+                                        .progress = &progress.progress};
+    if (!s->model) return kvt_fail(err, KVT_ERR_ARG, "bench model needs MODEL, a GGUF file");
+    KVT_TRY(read_ints(o.depth, &o.n_depths, "depth", s->depth, 0, 1 << 30, err));
+    int threads[KVT_BENCH_LIST] = {0}, n = 1;
+    if (s->threads) KVT_TRY(read_ints(threads, &n, "threads", s->threads, 1, 1024, err));
+    if (n > 1) return kvt_fail(err, KVT_ERR_ARG, "bench model takes one number for --threads, not '%s'", s->threads);
+    if (s->paced) o.pace.wait = wait_for_line;
+    struct kvt_threads *pool;
+    KVT_TRY(kvt_term_threads(&pool, threads[0], err));
+    const struct kvt_parallel parallel = kvt_threads_parallel(pool);
+    o.parallel = &parallel;
+    struct kvt_buf report;
+    enum kvt_status made = KVT_OK;
+    kvt_buf_init(&report, NULL, REPORT_BYTES_MAX);
+    kvt_term_progress_init(&progress, s->quiet);
+    const enum kvt_status status = measure_model(s, &o, &report, &made, err);
+    kvt_term_progress_erase(&progress);
+    kvt_threads_destroy(pool);
+    if (status == KVT_OK) return print(&report, made, err);
     kvt_buf_finish(&report);
     return status;
 }
 
+/* ---- the command ------------------------------------------------------------------------------------------------------- */
+
+static const struct {
+    const char *name;
+    enum kvt_status (*run)(const struct settings *s, struct kvt_error *err);
+} benches[] = {{"attention", bench_attention}, {"step", bench_step}, {"model", bench_model}};
+
 static enum kvt_status run(const void *settings, struct kvt_error *err) {
     const struct settings *s = settings;
-    struct kvt_term_progress progress;
-    struct kvt_bench_result result;
-    struct kvt_bench_options o = {
-        .kv = s->kv.n ? s->kv.items : usual,
-        .n_kv = s->kv.n ? s->kv.n : (int)KVT_ARRAY_LEN(usual),
-        .kv_heads = (int)s->kv_heads,
-        .head_size = (int)s->head_size,
-        .rounds = (int)s->rounds,
-        .rotate_bytes = s->rotate,
-        .level = s->level,
-        .progress = &progress.progress,
-    };
-    if (strcmp(s->what, "attention") != 0)
-        return kvt_fail(err, KVT_ERR_ARG, "there is no bench '%s'; there is: attention", s->what);
-    if (s->head_size % KVT_HEAD_STEP)
-        return kvt_fail(err, KVT_ERR_ARG, "--head-size takes multiples of %d, not %lld", KVT_HEAD_STEP,
-                        (long long)s->head_size);
-    KVT_TRY(read_list(o.rows, &o.n_rows, "rows", s->rows, INT64_C(1) << 30, err));
-    KVT_TRY(read_ints(o.gqa, &o.n_gqa, "gqa", s->gqa, KVT_BENCH_GQA_MAX, err));
-    KVT_TRY(read_ints(o.threads, &o.n_threads, "threads", s->threads, 1024, err));
-    kvt_term_progress_init(&progress, s->quiet);
-    enum kvt_status status = kvt_bench_attention(&result, &o, err);
-    kvt_term_progress_erase(&progress);
-    if (status != KVT_OK) return status;
-    status = print_result(s, &result, &o, err);
-    kvt_bench_finish(&result);
-    return status;
+    if (s->rounds != 0 && s->rounds < 3)
+        return kvt_fail(err, KVT_ERR_ARG, "--rounds takes at least 3, not %lld", (long long)s->rounds);
+    if (s->paced && strcmp(s->what, "model") != 0)
+        return kvt_fail(err, KVT_ERR_ARG, "--paced is for bench model alone");
+    for (size_t i = 0; i < KVT_ARRAY_LEN(benches); i++)
+        if (strcmp(s->what, benches[i].name) == 0) return benches[i].run(s, err);
+    return kvt_fail(err, KVT_ERR_ARG, "there is no bench '%s'; there are: attention, step, model", s->what);
 }
 
 const struct kvt_command kvt_command_bench = {
     .name = "bench",
     .about = "measure what a cache costs in time",
     .text =
-        "Times attention of one query row over one layer of a cache that was filled row by row, for each cache, length, number "
-        "of query heads per KV head and number of threads. All are measured in one process and in turn, on memory larger than "
-        "the processor's caches, beside the time that reading as many bytes takes.",
+        "attention and step time one layer of a cache that was filled row by row, for each cache, length and number of "
+        "threads: attention alone, beside the time that reading as many bytes takes, or whole decode steps. model times a "
+        "model's decoding with caches that it has filled itself. Whatever is compared is measured in one process and in turn, "
+        "layers on memory larger than the processor's caches.",
     .examples = "kvtile bench attention\n"
                 "kvtile bench attention --rows 1024,32768 --gqa 1,4,8 --kv kivi4g32 --kv q8_0\n"
+                "kvtile bench step --kv kivi4g32 --kv kvarn4\n"
+                "kvtile bench model models/plain.gguf --depth 0,1024,3500 --kv kivi4g32\n"
                 "kvtile bench attention --level avx2 --json",
     .options = options,
     .n_options = KVT_ARRAY_LEN(options),

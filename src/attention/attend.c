@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Attention over a step. The work is cut into jobs that depend on shapes alone: a sequence, a KV head, a block of query rows, and
- * for few rows a span of the context. A job walks the tiles; each tile is unpacked once for all its query vectors (rows times
- * heads of the group). A tile at the frontier is walked twice, once through its encoded rows and once through its 16-bit rows,
+ * Attention over a step. The work is cut into jobs that depend on shapes alone: a sequence, a few KV heads, a block of query rows,
+ * and for few rows a span of the context. A job walks the pages and in each the heads, as they lie in memory; each tile is read once
+ * for all its query vectors (rows times heads of the group). A tile at the frontier is walked twice, once through its encoded rows and once through its 16-bit rows,
  * each query masking what is not yet, or no longer, its own.
  */
 #include "attention/attention.h"
@@ -17,6 +17,8 @@
 
 enum {
     MAX_VECTORS = 64, /* query vectors of a job, unless one row has more */
+    MAX_HEADS = 4,    /* KV heads of a job */
+    MANY_JOBS = 32,   /* jobs that keep the threads busy: heads are put together only where there are more */
     SPLIT_ROWS = 8,   /* query rows up to which the context is split */
     SPAN_TILES = 16,  /* tiles of one span */
     PAD = 16          /* floats: rows of scratch are whole vectors of any level, aligned to 64 bytes */
@@ -45,22 +47,31 @@ struct run {
 /* One job. */
 struct job {
     const struct kvt_step_entry *entry;
-    int head, first_row, n_rows; /* query rows of the entry */
+    int first_head, n_heads;
+    int first_row, n_rows; /* query rows of the entry */
+    int n;                 /* vectors of a head */
     int span, n_spans;
     int64_t first_tile, end_tile;
     size_t part; /* of its first vector */
     bool fused; /* few query rows: each tile is multiplied as it is packed. Many: it is unpacked once for all of them */
 };
 
-struct scratch {
+/* What is kept for the vectors of one KV head. */
+struct head {
     float *queries, *rotated_queries; /* the second in the basis of rotated keys, where there are any */
     float *values, *rotated_values;   /* the second in the basis of rotated values */
-    float *scores, *block;
-    struct kvt_state *states;
-    struct kvt_noise *noise;    /* of rounded weights */
-    struct kvt_rounded rounded; /* queries for per-token keys */
-    char *rounded_memory;
-    int *first, *end; /* rows of the tile that each vector sees */
+    float *max, *sum;                 /* of the softmax */
+    struct kvt_noise *noise;          /* of rounded weights */
+    struct kvt_rounded rounded;       /* queries for per-token keys */
+};
+
+struct scratch {
+    float *queries, *rotated_queries, *values, *rotated_values, *max, *sum; /* of all heads of the job */
+    struct kvt_noise *noise;
+    char *rounded;
+    float *scores, *keep, *block; /* of the head whose turn it is */
+    int *first, *end;             /* rows of the tile that each of its vectors sees */
+    struct head head[MAX_HEADS];
 };
 
 /* ---- cutting the work -------------------------------------------------------------------------------------------------- */
@@ -74,12 +85,25 @@ static int n_blocks(const struct run *run, const struct kvt_step_entry *entry) {
     return (int)kvt_div_up(entry->n_rows, run->block_rows);
 }
 
+/* KV heads of a job: as many as its vectors allow while there are jobs enough. */
+static int heads_of(const struct run *run, const struct kvt_step_entry *entry) {
+    const int n_heads = run->layer->plan.shape.n_kv_heads;
+    if (entry->n_rows > SPLIT_ROWS) return 1;
+    int heads = 1;
+    while (heads < MAX_HEADS && 2 * heads * entry->n_rows * run->group <= run->n_vectors &&
+           n_heads * n_spans(entry) >= 2 * heads * MANY_JOBS)
+        heads *= 2;
+    return heads;
+}
+
+static int entry_jobs(const struct run *run, const struct kvt_step_entry *entry) {
+    const int groups = (int)kvt_div_up(run->layer->plan.shape.n_kv_heads, heads_of(run, entry));
+    return groups * n_blocks(run, entry) * n_spans(entry);
+}
+
 static int n_jobs(const struct run *run) {
     int n = 0;
-    for (int i = 0; i < run->step->n_seqs; i++) {
-        const struct kvt_step_entry *entry = &run->step->entries[i];
-        n += run->layer->plan.shape.n_kv_heads * n_blocks(run, entry) * n_spans(entry);
-    }
+    for (int i = 0; i < run->step->n_seqs; i++) n += entry_jobs(run, &run->step->entries[i]);
     return n;
 }
 
@@ -89,17 +113,19 @@ static struct job find_job(const struct run *run, int i) {
     const struct kvt_step_entry *entry = run->step->entries;
     size_t part = 0;
     for (;; entry++) {
-        const int n = n_heads * n_blocks(run, entry) * n_spans(entry);
+        const int n = entry_jobs(run, entry);
         if (i < n) break;
         i -= n;
         part += (size_t)n * (size_t)run->n_vectors;
     }
     struct job job = {.entry = entry, .n_spans = n_spans(entry), .part = part + (size_t)(i * run->n_vectors)};
-    const int blocks = n_blocks(run, entry), block = i / job.n_spans % blocks;
+    const int blocks = n_blocks(run, entry), block = i / job.n_spans % blocks, heads = heads_of(run, entry);
     job.span = i % job.n_spans;
-    job.head = i / job.n_spans / blocks;
+    job.first_head = i / job.n_spans / blocks * heads;
+    job.n_heads = KVT_MIN(heads, n_heads - job.first_head);
     job.first_row = block * run->block_rows;
     job.n_rows = KVT_MIN(run->block_rows, entry->n_rows - job.first_row);
+    job.n = job.n_rows * run->group;
     job.fused = run->fused && entry->n_rows <= SPLIT_ROWS;
     const int64_t rows = entry->n_before + job.first_row + job.n_rows;
     job.first_tile = (int64_t)job.span * SPAN_TILES;
@@ -153,8 +179,8 @@ struct place {
     const void *bytes, *next;
 };
 
-static void multiply_fused(const struct run *run, const struct place *at, int n, const struct scratch *s,
-                           const float *x, ptrdiff_t ld_x, float *y, ptrdiff_t ld_y) {
+static void multiply_fused(const struct run *run, const struct place *at, int n, const struct head *h, const float *x,
+                           ptrdiff_t ld_x, float *y, ptrdiff_t ld_y) {
     run->step->pool->kernels.fused(&(struct kvt_fused){.tile = at->tile,
                                                        .bytes = at->bytes,
                                                        .next = at->next,
@@ -163,18 +189,18 @@ static void multiply_fused(const struct run *run, const struct place *at, int n,
                                                        .ld_x = ld_x,
                                                        .y = y,
                                                        .ld_y = ld_y,
-                                                       .rounded = &s->rounded,
-                                                       .noise = s->noise});
+                                                       .rounded = &h->rounded,
+                                                       .noise = h->noise});
 }
 
-/* Scores of rows [first, end) of a K tile, in whole blocks; what a vector does not see becomes -inf. */
-static void score_tile(const struct run *run, const struct job *job, const struct place *at, int n,
+/* Scores of a K tile, of which rows [first, end) are needed; what a vector does not see becomes -inf. */
+static void score_tile(const struct run *run, const struct job *job, const struct place *at, const struct head *h,
                        const struct scratch *s, int first, int end) {
     const struct kvt_kernels *k = &run->step->pool->kernels;
-    const float *queries = at->tile->format.rotated ? s->rotated_queries : s->queries;
-    const int first_lane = first / KVT_LANES * KVT_LANES;
+    const float *queries = at->tile->format.rotated ? h->rotated_queries : h->queries;
+    const int n = job->n, first_lane = first / KVT_LANES * KVT_LANES;
     if (job->fused && kvt_fused_takes(at->tile)) {
-        multiply_fused(run, at, n, s, queries, run->ld_k, s->scores, KVT_TILE_ROWS);
+        multiply_fused(run, at, n, h, queries, run->ld_k, s->scores, KVT_TILE_ROWS);
     } else {
         for (int lane = first_lane; lane < end; lane += KVT_LANES) {
             k->unpack(at->tile, at->bytes, lane / KVT_LANES, s->block);
@@ -187,40 +213,37 @@ static void score_tile(const struct run *run, const struct job *job, const struc
         if (run->attend->softcap > 0)
             for (int r = s->first[v]; r < s->end[v]; r++)
                 scores[r] = run->attend->softcap * tanhf(scores[r] / run->attend->softcap);
-        for (int r = first; r < s->first[v]; r++) scores[r] = -INFINITY;
-        for (int r = KVT_MAX(first, s->end[v]); r < end; r++) scores[r] = -INFINITY;
+        for (int r = 0; r < s->first[v]; r++) scores[r] = -INFINITY;
+        for (int r = KVT_MAX(s->first[v], s->end[v]); r < KVT_TILE_ROWS; r++) scores[r] = -INFINITY;
     }
 }
 
-/* Softmax of the scores of rows [first, end); other rows of the tile weigh 0. */
-static void soften_tile(const struct run *run, int n, const struct scratch *s, int first, int end) {
+/* Softmax of the scores; what was mixed so far is rescaled. */
+static void soften_tile(const struct run *run, int n, const struct head *h, const struct scratch *s) {
+    run->step->pool->kernels.soften(s->scores, n, h->max, h->sum, s->keep);
     for (int v = 0; v < n; v++) {
-        struct kvt_state *state = &s->states[v];
-        float *scores = s->scores + v * KVT_TILE_ROWS;
-        const float keep = run->step->pool->kernels.soften(scores + first, end - first, &state->max, &state->sum);
-        for (int r = 0; r < first; r++) scores[r] = 0;
-        for (int r = end; r < KVT_TILE_ROWS; r++) scores[r] = 0;
+        const float keep = s->keep[v];
         if (keep == 1) continue;
-        s->noise[v].spent *= keep * keep;
-        s->noise[v].allowed *= keep * keep;
-        for (int i = 0; i < run->ld_v; i++) s->values[v * run->ld_v + i] *= keep;
-        for (int i = 0; run->rotated_v && i < run->ld_v; i++) s->rotated_values[v * run->ld_v + i] *= keep;
+        h->noise[v].spent *= keep * keep;
+        h->noise[v].allowed *= keep * keep;
+        for (int i = 0; i < run->ld_v; i++) h->values[v * run->ld_v + i] *= keep;
+        for (int i = 0; run->rotated_v && i < run->ld_v; i++) h->rotated_values[v * run->ld_v + i] *= keep;
     }
 }
 
 /* Mixes the values of rows [first, end) of a V tile by the weights. */
-static void mix_tile(const struct run *run, const struct job *job, const struct place *at, int n,
+static void mix_tile(const struct run *run, const struct job *job, const struct place *at, const struct head *h,
                      const struct scratch *s, int first, int end) {
     const struct kvt_kernels *k = &run->step->pool->kernels;
-    float *values = at->tile->format.rotated ? s->rotated_values : s->values;
+    float *values = at->tile->format.rotated ? h->rotated_values : h->values;
     if (job->fused && kvt_fused_takes(at->tile)) {
-        multiply_fused(run, at, n, s, s->scores, KVT_TILE_ROWS, values, run->ld_v);
+        multiply_fused(run, at, job->n, h, s->scores, KVT_TILE_ROWS, values, run->ld_v);
         return;
     }
     for (int b = 0; b < kvt_tile_n_blocks(at->tile); b++) {
         k->unpack(at->tile, at->bytes, b, s->block);
-        k->fold(values + b * KVT_LANES, run->ld_v, s->scores + first, KVT_TILE_ROWS, n, s->block + first * KVT_LANES,
-                end - first);
+        k->fold(values + b * KVT_LANES, run->ld_v, s->scores + first, KVT_TILE_ROWS, job->n,
+                s->block + first * KVT_LANES, end - first);
     }
 }
 
@@ -234,14 +257,17 @@ static void walk_tile(const struct run *run, const struct job *job, enum kvt_reg
     const struct kvt_page *page = list->pages[tile], *next = page;
     KVT_ASSERT(page != NULL);
     if (tile + 1 < KVT_MIN(job->end_tile, list->end) && list->pages[tile + 1]) next = list->pages[tile + 1];
-    const int n = job->n_rows * run->group;
-    struct place at[KVT_SIDE_COUNT];
-    for (int side = 0; side < KVT_SIDE_COUNT; side++)
-        at[side] = (struct place){&shape->tile[side], kvt_page_tile(page, shape, job->head, (enum kvt_side)side),
-                                  kvt_page_tile(next, shape, job->head, (enum kvt_side)side)};
-    score_tile(run, job, &at[KVT_SIDE_K], n, s, first, end);
-    soften_tile(run, n, s, first, end);
-    mix_tile(run, job, &at[KVT_SIDE_V], n, s, first, end);
+    for (int i = 0; i < job->n_heads; i++) {
+        const struct kvt_page *after = i + 1 < job->n_heads ? page : next;
+        const int head = job->first_head + i, head_after = i + 1 < job->n_heads ? head + 1 : job->first_head;
+        struct place at[KVT_SIDE_COUNT];
+        for (int side = 0; side < KVT_SIDE_COUNT; side++)
+            at[side] = (struct place){&shape->tile[side], kvt_page_tile(page, shape, head, (enum kvt_side)side),
+                                      kvt_page_tile(after, shape, head_after, (enum kvt_side)side)};
+        score_tile(run, job, &at[KVT_SIDE_K], &s->head[i], s, first, end);
+        soften_tile(run, job->n, &s->head[i], s);
+        mix_tile(run, job, &at[KVT_SIDE_V], &s->head[i], s, first, end);
+    }
 }
 
 /* ---- jobs -------------------------------------------------------------------------------------------------------------- */
@@ -250,47 +276,84 @@ static void walk_tile(const struct run *run, const struct job *job, enum kvt_reg
 static size_t cut_scratch(const struct run *run, char *memory, struct scratch *s) {
     const size_t n = kvt_round_up((size_t)run->n_vectors, PAD), k = (size_t)run->ld_k, v = (size_t)run->ld_v;
     size_t at = 0;
-    float **const floats[] = {&s->block, &s->scores, &s->values, &s->queries, &s->rotated_queries, &s->rotated_values};
+    float **const floats[] = {&s->block,          &s->scores, &s->values, &s->queries, &s->rotated_queries,
+                              &s->rotated_values, &s->max,    &s->sum,    &s->keep};
     const size_t counts[] = {KVT_MAX(k, KVT_TILE_ROWS) * KVT_LANES,
                              n * KVT_TILE_ROWS,
                              n * v,
                              n * k,
                              run->rotated_k ? n * k : 0,
-                             run->rotated_v ? n * v : 0};
+                             run->rotated_v ? n * v : 0,
+                             n,
+                             n,
+                             n};
     for (size_t i = 0; i < KVT_ARRAY_LEN(floats); i++) {
         if (memory) *floats[i] = (float *)(void *)(memory + at);
         at += counts[i] * sizeof(float);
     }
     if (memory) {
-        s->states = (struct kvt_state *)(void *)(memory + at);
-        s->noise = (struct kvt_noise *)(s->states + n);
+        s->noise = (struct kvt_noise *)(void *)(memory + at);
         s->first = (int *)(s->noise + n);
         s->end = s->first + n;
-        s->rounded_memory = memory + at + n * (sizeof *s->states + sizeof *s->noise + 2 * sizeof(int));
+        s->rounded = memory + at + n * (sizeof *s->noise + 2 * sizeof(int));
     }
-    return at + n * (sizeof *s->states + sizeof *s->noise + 2 * sizeof(int)) + run->rounded_bytes;
+    return at + n * (sizeof *s->noise + 2 * sizeof(int)) + run->rounded_bytes;
 }
 
-static void load_queries(const struct run *run, const struct job *job, const struct scratch *s) {
+/* Gives each head of a job its part of the scratch, empty. */
+static void cut_heads(const struct run *run, const struct job *job, struct scratch *s) {
+    for (int i = 0; i < job->n_heads; i++) {
+        const int v0 = i * job->n;
+        struct head *h = &s->head[i];
+        h->queries = s->queries + v0 * run->ld_k;
+        h->rotated_queries = run->rotated_k ? s->rotated_queries + v0 * run->ld_k : NULL;
+        h->values = s->values + v0 * run->ld_v;
+        h->rotated_values = run->rotated_v ? s->rotated_values + v0 * run->ld_v : NULL;
+        h->max = s->max + v0;
+        h->sum = s->sum + v0;
+        h->noise = s->noise + v0;
+        for (int v = 0; v < job->n; v++) {
+            h->max[v] = -INFINITY;
+            h->sum[v] = 0;
+            h->noise[v] = (struct kvt_noise){0, 0};
+        }
+    }
+    const size_t bytes = (size_t)(job->n_heads * job->n * run->ld_v) * sizeof(float);
+    memset(s->values, 0, bytes);
+    if (run->rotated_v) memset(s->rotated_values, 0, bytes);
+}
+
+static void load_queries(const struct run *run, const struct job *job, int head, const struct head *h) {
     for (int r = 0; r < job->n_rows; r++)
         for (int g = 0; g < run->group; g++) {
-            float *q = s->queries + (r * run->group + g) * run->ld_k;
-            kvt_rows_load(&run->attend->q, job->entry->first + job->first_row + r, job->head * run->group + g,
-                          run->k_size, q);
+            float *q = h->queries + (r * run->group + g) * run->ld_k;
+            kvt_rows_load(&run->attend->q, job->entry->first + job->first_row + r, head * run->group + g, run->k_size,
+                          q);
             for (int c = 0; c < run->k_size; c++) q[c] *= run->attend->scale;
             for (int c = run->k_size; c < run->ld_k; c++) q[c] = 0;
             if (!run->rotated_k) continue;
-            float *rotated = s->rotated_queries + (r * run->group + g) * run->ld_k;
+            float *rotated = h->rotated_queries + (r * run->group + g) * run->ld_k;
             memcpy(rotated, q, (size_t)run->ld_k * sizeof *q);
             kvt_rotate(rotated, run->k_size);
         }
 }
 
-/* Writes the result of one vector: row r of the job, query head g of its group. */
-static void finish(const struct run *run, const struct job *job, int r, int g, struct kvt_state state,
+/* Rounds the queries of a head for per-token keys. */
+static void round_queries(const struct run *run, const struct job *job, int i, struct scratch *s) {
+    const struct kvt_tile *keys = &run->layer->page[KVT_REGION_BODY].tile[KVT_SIDE_K];
+    if (!job->fused || keys->kind != KVT_TILE_LANE || !kvt_fused_takes(keys)) return;
+    struct head *h = &s->head[i];
+    struct kvt_rounded none;
+    kvt_rounded_init(&h->rounded, keys, job->n, s->rounded + (size_t)i * kvt_rounded_init(&none, keys, job->n, NULL));
+    run->step->pool->kernels.round(keys, keys->format.rotated ? h->rotated_queries : h->queries, run->ld_k,
+                                   &h->rounded);
+}
+
+/* Writes the result of one vector: KV head i of the job, its vector v. */
+static void finish(const struct run *run, const struct job *job, int i, int v, struct kvt_state state,
                    const float *values) {
     const struct kvt_attend *a = run->attend;
-    const int q_head = job->head * run->group + g;
+    const int r = v / run->group, q_head = (job->first_head + i) * run->group + v % run->group;
     const ptrdiff_t row = job->entry->first + job->first_row + r;
     const float sink = a->sinks ? a->sinks[q_head] : -INFINITY;
     float *out = a->out + row * a->out_row_stride + q_head * a->out_head_stride;
@@ -298,23 +361,36 @@ static void finish(const struct run *run, const struct job *job, int r, int g, s
     if (a->lse) a->lse[row * a->n_q_heads + q_head] = lse;
 }
 
+/* Ends a head's vectors: results, or parts of them where there are more spans. */
+static void end_head(const struct run *run, const struct job *job, int i, const struct head *h) {
+    for (int v = 0; v < job->n; v++) {
+        float *values = h->values + v * run->ld_v;
+        if (run->rotated_v) {
+            float *rotated = h->rotated_values + v * run->ld_v;
+            kvt_rotate(rotated, run->v_size);
+            for (int c = 0; c < run->v_size; c++) values[c] += rotated[c];
+        }
+        if (job->n_spans == 1) {
+            finish(run, job, i, v, (struct kvt_state){h->max[v], h->sum[v]}, values);
+        } else {
+            float *to = part(run, job->part + (size_t)(i * job->n + v));
+            to[0] = h->max[v];
+            to[1] = h->sum[v];
+            memcpy(to + 2, values, (size_t)run->ld_v * sizeof *to);
+        }
+    }
+}
+
 static void attend_job(void *arg, int i, int thread) {
     const struct run *run = arg;
     const struct job job = find_job(run, i);
     struct scratch s;
     cut_scratch(run, run->scratch + (size_t)thread * run->scratch_bytes, &s);
-    const int n = job.n_rows * run->group;
-    load_queries(run, &job, &s);
-    const struct kvt_tile *keys = &run->layer->page[KVT_REGION_BODY].tile[KVT_SIDE_K];
-    if (job.fused && keys->kind == KVT_TILE_LANE && kvt_fused_takes(keys)) {
-        kvt_rounded_init(&s.rounded, keys, n, s.rounded_memory);
-        run->step->pool->kernels.round(keys, keys->format.rotated ? s.rotated_queries : s.queries, run->ld_k,
-                                       &s.rounded);
+    cut_heads(run, &job, &s);
+    for (int h = 0; h < job.n_heads; h++) {
+        load_queries(run, &job, job.first_head + h, &s.head[h]);
+        round_queries(run, &job, h, &s);
     }
-    memset(s.values, 0, (size_t)(n * run->ld_v) * sizeof *s.values);
-    if (run->rotated_v) memset(s.rotated_values, 0, (size_t)(n * run->ld_v) * sizeof *s.values);
-    for (int v = 0; v < n; v++) s.states[v] = kvt_state_empty();
-    for (int v = 0; v < n; v++) s.noise[v] = (struct kvt_noise){0, 0};
     for (int64_t t = job.first_tile; t < job.end_tile; t++) {
         if (t * KVT_TILE_ROWS < run->layer->plan.sink) {
             walk_tile(run, &job, KVT_REGION_SINK, t, &s);
@@ -323,40 +399,21 @@ static void attend_job(void *arg, int i, int thread) {
             walk_tile(run, &job, KVT_REGION_TAIL, t, &s);
         }
     }
-    for (int r = 0; r < job.n_rows; r++)
-        for (int g = 0; g < run->group; g++) {
-            const int v = r * run->group + g;
-            float *values = s.values + v * run->ld_v;
-            if (run->rotated_v) {
-                float *rotated = s.rotated_values + v * run->ld_v;
-                kvt_rotate(rotated, run->v_size);
-                for (int c = 0; c < run->v_size; c++) values[c] += rotated[c];
-            }
-            if (job.n_spans == 1) {
-                finish(run, &job, r, g, s.states[v], values);
-            } else {
-                float *to = part(run, job.part + (size_t)v);
-                to[0] = s.states[v].max;
-                to[1] = s.states[v].sum;
-                memcpy(to + 2, values, (size_t)run->ld_v * sizeof *to);
-            }
-        }
+    for (int h = 0; h < job.n_heads; h++) end_head(run, &job, h, &s.head[h]);
 }
 
 /* Merges the spans of a block of query rows, in the order of the context. `first` is the job of its first span. */
 static void merge_spans(const struct run *run, int first) {
     const struct job job = find_job(run, first);
-    for (int r = 0; r < job.n_rows; r++)
-        for (int g = 0; g < run->group; g++) {
-            const size_t v = (size_t)(r * run->group + g);
-            float *a = part(run, job.part + v);
-            struct kvt_state state = {a[0], a[1]};
-            for (int span = 1; span < job.n_spans; span++) {
-                const float *b = part(run, job.part + v + (size_t)(span * run->n_vectors));
-                kvt_state_merge(&state, a + 2, (struct kvt_state){b[0], b[1]}, b + 2, run->ld_v);
-            }
-            finish(run, &job, r, g, state, a + 2);
+    for (int v = 0; v < job.n_heads * job.n; v++) {
+        float *a = part(run, job.part + (size_t)v);
+        struct kvt_state state = {a[0], a[1]};
+        for (int span = 1; span < job.n_spans; span++) {
+            const float *b = part(run, job.part + (size_t)(v + span * run->n_vectors));
+            kvt_state_merge(&state, a + 2, (struct kvt_state){b[0], b[1]}, b + 2, run->ld_v);
         }
+        finish(run, &job, v / job.n, v % job.n, state, a + 2);
+    }
 }
 
 /* ---- the call ---------------------------------------------------------------------------------------------------------- */
@@ -422,8 +479,10 @@ enum kvt_status kvt_attention_run(struct kvt_step *step, int layer, const struct
     run.fused = step->pool->kernels.fused != NULL;
     const struct kvt_tile *keys = &run.layer->page[KVT_REGION_BODY].tile[KVT_SIDE_K];
     struct kvt_rounded none;
-    if (run.fused && keys->kind == KVT_TILE_LANE)
-        run.rounded_bytes = kvt_rounded_init(&none, keys, run.n_vectors, NULL);
+    for (int heads = 1; run.fused && keys->kind == KVT_TILE_LANE && heads <= MAX_HEADS; heads *= 2) {
+        const size_t bytes = kvt_rounded_init(&none, keys, KVT_MAX(1, run.n_vectors / heads), NULL);
+        run.rounded_bytes = KVT_MAX(run.rounded_bytes, (size_t)heads * bytes);
+    }
     KVT_TRY(take_scratch(&run, err));
     const int n = n_jobs(&run);
     kvt_parallel_run(&step->pool->parallel, n, attend_job, &run);

@@ -14,8 +14,6 @@ struct kvt_state {
     float max, sum;
 };
 
-static inline struct kvt_state kvt_state_empty(void) { return (struct kvt_state){-INFINITY, 0}; }
-
 /* Adds state b, with values vb, to state a, with values va, n of them. */
 static inline void kvt_state_merge(struct kvt_state *a, float *va, struct kvt_state b, const float *vb, int n) {
     if (b.max == -INFINITY) return;

@@ -23,10 +23,11 @@ typedef void (*kvt_unpack_fn)(const struct kvt_tile *tile, const void *bytes, in
 typedef void (*kvt_fold_fn)(float *y, ptrdiff_t ld_y, const float *x, ptrdiff_t ld_x, int n, const float *block,
                             int n_terms);
 
-/* near. One step of online softmax for one vector: with m the larger of *max and the largest of n scores (at most 128), scores become
- * exp(score - m), *sum becomes *sum * exp(*max - m) + their sum, *max becomes m. Returns exp(*max before - m), which
- * rescales what was mixed so far. Scores of -inf weigh 0; where all so far are -inf, *max stays -inf and all weights are 0. */
-typedef float (*kvt_soften_fn)(float *scores, int n, float *max, float *sum);
+/* near. One step of online softmax for n vectors over a tile's rows: vector v's 128 scores are at scores + 128 * v, aligned to 64. With m the
+ * larger of max[v] and the largest score, scores become exp(score - m), keep[v] exp(max[v] - m), which rescales what was mixed so far,
+ * sum[v] becomes sum[v] * keep[v] + their sum, max[v] becomes m. Scores of -inf weigh 0; where all so far are -inf, max[v]
+ * stays -inf, all weights are 0 and keep[v] is 1. */
+typedef void (*kvt_soften_fn)(float *scores, int n, float *max, float *sum, float *keep);
 
 /* Rounding noise of weights, kept for one vector over the tiles that it walks: sums of squares, what 8-bit weights have added so far
  * and what they may have. Scale both by the square of what soften returns. */
@@ -34,15 +35,15 @@ struct kvt_noise {
     float spent, allowed;
 };
 
-/* Queries rounded once for all LANE tiles of a call: for each of n vectors, n rounded up to a multiple of 8, numbers of 8 and of 16
+/* Queries rounded once for all LANE tiles of a call: for each of n vectors, in `rows` (n rounded up to a multiple of 8), numbers of 8 and of 16
  * bits, and for each segment what they are worth. */
 struct kvt_rounded {
-    int n, n_segments, segment; /* terms of a segment */
-    ptrdiff_t ld[2];            /* words of a vector: [0] 8 bits, [1] 16 bits */
+    int n, rows, n_segments, segment; /* terms of a segment */
+    ptrdiff_t ld[2];                  /* words of a vector: [0] 8 bits, [1] 16 bits */
     int32_t *words[2];
-    float *factor[2], *middle[2]; /* [vector][segment]: of one unit; of the code's middle and offset */
-    float *total, *noise;         /* sums of the query; the score error of 8 bits for a scale of 1, in nats */
-    float *share;                 /* rounding noise of 8 bits over the codec's */
+    float *unit[2], *middle[2]; /* [segment][vector]: what 1 is worth with a code; of the code's middle and offset */
+    float *total, *noise;       /* sums of the query; the score error of 8 bits for a scale of 1, in nats */
+    float *share;               /* rounding noise of 8 bits over the codec's */
 };
 
 /* Lays out the rounding of n vectors for a LANE tile in memory (NULL: only counts), aligned to 64. Returns its bytes. */

@@ -19,22 +19,23 @@ void kvt_decode_ref(const struct kvt_tile *tile, float *rows, ptrdiff_t stride, 
 #include "kernel/fold.inc"
 #include "kernel/unpack.inc"
 
-float kvt_soften_ref(float *scores, int n, float *max, float *sum) {
+static void soften(float *scores, float *max, float *sum, float *keep) {
     float m = *max;
-    for (int i = 0; i < n; i++) m = scores[i] > m ? scores[i] : m;
+    for (int i = 0; i < KVT_TILE_ROWS; i++) m = scores[i] > m ? scores[i] : m;
     if (m == -INFINITY) {
-        for (int i = 0; i < n; i++) scores[i] = 0;
-        return 1;
+        for (int i = 0; i < KVT_TILE_ROWS; i++) scores[i] = 0;
+        *keep = 1;
+        return;
     }
-    for (int i = 0; i < n; i++) scores[i] = kvt_exp_negative(scores[i] - m);
+    for (int i = 0; i < KVT_TILE_ROWS; i++) scores[i] = kvt_exp_negative(scores[i] - m);
     float lane[8] = {0};
-    int i = 0;
-    for (; i + 8 <= n; i += 8)
-        for (int l = 0; l < 8; l++) lane[l] += scores[i + l];
-    for (int l = 0; i < n; i++, l++) lane[l] += scores[i];
+    for (int i = 0; i < KVT_TILE_ROWS; i++) lane[i % 8] += scores[i];
     const float total = ((lane[0] + lane[4]) + (lane[2] + lane[6])) + ((lane[1] + lane[5]) + (lane[3] + lane[7]));
-    const float keep = kvt_exp_negative(*max - m);
-    *sum = *sum * keep + total;
+    *keep = kvt_exp_negative(*max - m);
+    *sum = *sum * *keep + total;
     *max = m;
-    return keep;
+}
+
+void kvt_soften_ref(float *scores, int n, float *max, float *sum, float *keep) {
+    for (int v = 0; v < n; v++) soften(scores + v * KVT_TILE_ROWS, max + v, sum + v, keep + v);
 }

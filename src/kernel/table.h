@@ -19,7 +19,7 @@
     void kvt_unpack_##level(const struct kvt_tile *tile, const void *bytes, int i, float *out);                        \
     void kvt_fold_##level(float *y, ptrdiff_t ld_y, const float *x, ptrdiff_t ld_x, int n, const float *block,         \
                           int n_terms);                                                                                \
-    float kvt_soften_##level(float *scores, int n, float *max, float *sum);                                            \
+    void kvt_soften_##level(float *scores, int n, float *max, float *sum, float *keep);                                \
     void kvt_decode_##level(const struct kvt_tile *tile, float *rows, ptrdiff_t stride, const void *bytes, int first,  \
                             int n);                                                                                    \
     void kvt_fused_##level(const struct kvt_fused *args);                                                              \

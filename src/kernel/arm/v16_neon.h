@@ -24,6 +24,7 @@ typedef vi vs;
 enum {
     LANE_SETS = 1,       /* sets of 16 lanes whose sums fit in registers together */
     MOST_VECTORS = 4,    /* query vectors likewise */
+    FOLD_VECTORS = 2,    /* vectors that scales are multiplied into together */
     CODES_ON_TOP = 0,    /* codes are multiplied as the low bits of bytes */
     RUN_QUADS = 1 << 20, /* quads that vs can sum before it must be widened */
     WEIGHT_TOP = 127     /* largest rounded weight: products are of signed bytes */
@@ -49,6 +50,11 @@ static inline vf vf_add(vf a, vf b) { EACH_REGISTER(vf, vaddq_f32(a.r[i], b.r[i]
 static inline vf vf_mul(vf a, vf b) { EACH_REGISTER(vf, vmulq_f32(a.r[i], b.r[i])); }
 static inline vf vf_max(vf a, vf b) { EACH_REGISTER(vf, vmaxq_f32(a.r[i], b.r[i])); }
 static inline vf vf_magnitude(vf a) { EACH_REGISTER(vf, vabsq_f32(a.r[i])); }
+static inline bool vf_any_above(vf a, vf b) {
+    uint32x4_t any = vdupq_n_u32(0);
+    for (int i = 0; i < 4; i++) any = vorrq_u32(any, vcgtq_f32(a.r[i], b.r[i]));
+    return vmaxvq_u32(any) != 0;
+}
 static inline vf vf_max_magnitude(vf a, vf b) { return vf_max(a, vf_magnitude(b)); }
 static inline vf vf_madd(vf a, vf b, vf c) { EACH_REGISTER(vf, vfmaq_f32(c.r[i], a.r[i], b.r[i])); }
 static inline vf vf_from(vi a) { EACH_REGISTER(vf, vcvtq_f32_s32(a.r[i])); }
@@ -77,6 +83,9 @@ static inline vi vi_add(vi a, vi b) { EACH_REGISTER(vi, vaddq_s32(a.r[i], b.r[i]
 static inline vi vi_all(int32_t x) { EACH_REGISTER(vi, vdupq_n_s32(x)); }
 
 static inline vb vb_load(const void *p) { EACH_REGISTER(vb, vld1q_u8((const uint8_t *)p + 16 * i)); }
+static inline void vb_store(void *p, vb a) {
+    for (int i = 0; i < 4; i++) vst1q_u8((uint8_t *)p + 16 * i, a.r[i]);
+}
 static inline vb vb_all(unsigned x) { EACH_REGISTER(vb, vdupq_n_u8((uint8_t)x)); }
 static inline vb vb_and(vb a, vb b) { EACH_REGISTER(vb, vandq_u8(a.r[i], b.r[i])); }
 static inline vb vb_or(vb a, vb b) { EACH_REGISTER(vb, vorrq_u8(a.r[i], b.r[i])); }
@@ -127,14 +136,16 @@ static inline vb vb_even_s(vb a) {
 }
 
 /* 64 integers as bytes, in order, unsigned (below 128) or signed, with saturation. */
-static inline void vi_store_bytes(void *to, const vi *a, bool is_unsigned) {
+static inline vb vi_pack_bytes(const vi *a, bool is_unsigned) {
+    vb out;
     for (int i = 0; i < 4; i++) {
         const int16x8_t lo = vcombine_s16(vqmovn_s32(a[i].r[0]), vqmovn_s32(a[i].r[1]));
         const int16x8_t hi = vcombine_s16(vqmovn_s32(a[i].r[2]), vqmovn_s32(a[i].r[3]));
         int8x16_t b = vcombine_s8(vqmovn_s16(lo), vqmovn_s16(hi));
         if (is_unsigned) b = vmaxq_s8(b, vdupq_n_s8(0));
-        vst1q_s8((int8_t *)to + 16 * i, b);
+        out.r[i] = vreinterpretq_u8_s8(b);
     }
+    return out;
 }
 /* 32 integers as 16-bit ones, each quad in the order 0, 2, 1, 3. */
 static inline void vi_store_pairs(void *to, vi a, vi b) {

@@ -22,6 +22,7 @@ typedef vi vs; /* two 16-bit sums in each lane */
 enum {
     LANE_SETS = 1,    /* sets of 16 lanes whose sums fit in registers together */
     MOST_VECTORS = 4, /* query vectors likewise */
+    FOLD_VECTORS = 2, /* vectors that scales are multiplied into together */
     CODES_ON_TOP = 0, /* codes are multiplied as the low bits of bytes: products of two must not saturate 16 bits */
     RUN_QUADS = 8,    /* quads that vs can sum before it must be widened: 8 * 2 * 8 * 255 and 8 * 2 * 15 * 127 < 2^15 */
     WEIGHT_TOP = 255  /* largest rounded weight */
@@ -44,6 +45,10 @@ static inline void vf_store(float *p, vf a) {
     _mm256_store_ps(p + 8, a.r[1]);
 }
 static inline vf vf_all(float x) { return (vf){{_mm256_set1_ps(x), _mm256_set1_ps(x)}}; }
+static inline bool vf_any_above(vf a, vf b) {
+    const __m256 lo = _mm256_cmp_ps(a.r[0], b.r[0], _CMP_GT_OQ), hi = _mm256_cmp_ps(a.r[1], b.r[1], _CMP_GT_OQ);
+    return _mm256_movemask_ps(_mm256_or_ps(lo, hi)) != 0;
+}
 VF_2(vf_add, _mm256_add_ps)
 VF_2(vf_mul, _mm256_mul_ps)
 VF_2(vf_max, _mm256_max_ps)
@@ -92,6 +97,11 @@ static inline vb vb_load(const void *p) {
     const __m256i *q = p;
     return (vb){{_mm256_load_si256(q), _mm256_load_si256(q + 1)}};
 }
+static inline void vb_store(void *p, vb a) {
+    __m256i *q = p;
+    _mm256_store_si256(q, a.r[0]);
+    _mm256_store_si256(q + 1, a.r[1]);
+}
 static inline vb vb_all(unsigned x) { return (vb){{_mm256_set1_epi8((char)x), _mm256_set1_epi8((char)x)}}; }
 VI_2(vb_and, _mm256_and_si256)
 VI_2(vb_or, _mm256_or_si256)
@@ -132,14 +142,16 @@ static inline vb vb_odd_s(vb a) { return (vb){{_mm256_srai_epi16(a.r[0], 8), _mm
 static inline vb vb_even_s(vb a) { return vb_odd_s(vb_up(a, 8)); }
 
 /* 64 integers as bytes, in order, unsigned or signed; they fit. */
-static inline void vi_store_bytes(void *to, const vi *a, bool is_unsigned) {
+static inline vb vi_pack_bytes(const vi *a, bool is_unsigned) {
     const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+    vb out;
     for (int i = 0; i < 2; i++) {
         const __m256i lo = _mm256_packs_epi32(a[2 * i].r[0], a[2 * i].r[1]);
         const __m256i hi = _mm256_packs_epi32(a[2 * i + 1].r[0], a[2 * i + 1].r[1]);
         const __m256i packed = is_unsigned ? _mm256_packus_epi16(lo, hi) : _mm256_packs_epi16(lo, hi);
-        _mm256_store_si256((__m256i *)to + i, _mm256_permutevar8x32_epi32(packed, order));
+        out.r[i] = _mm256_permutevar8x32_epi32(packed, order);
     }
+    return out;
 }
 /* 32 integers as 16-bit ones, each quad in the order 0, 2, 1, 3. */
 static inline void vi_store_pairs(void *to, vi a, vi b) {

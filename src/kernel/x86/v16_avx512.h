@@ -16,6 +16,7 @@ typedef __m512i vi, vb, vs;
 enum {
     LANE_SETS = 2,       /* sets of 16 lanes whose sums fit in registers together */
     MOST_VECTORS = 8,    /* query vectors likewise */
+    FOLD_VECTORS = 4,    /* vectors that scales are multiplied into together */
     CODES_ON_TOP = 1,    /* codes are multiplied as the top bits of bytes: signed ones need no extension */
     RUN_QUADS = 1 << 20, /* quads that vs can sum before it must be widened */
     WEIGHT_TOP = 255     /* largest rounded weight */
@@ -58,6 +59,7 @@ static inline vi vi_add(vi a, vi b) { return _mm512_add_epi32(a, b); }
 static inline vi vi_all(int32_t x) { return _mm512_set1_epi32(x); }
 
 static inline vb vb_load(const void *p) { return _mm512_load_si512(p); }
+static inline void vb_store(void *p, vb a) { _mm512_store_si512(p, a); }
 static inline vb vb_all(unsigned x) { return _mm512_set1_epi8((char)x); }
 static inline vb vb_and(vb a, vb b) { return _mm512_and_si512(a, b); }
 static inline vb vb_or(vb a, vb b) { return _mm512_or_si512(a, b); }
@@ -91,11 +93,11 @@ static inline vb vb_even_s(vb a) { return _mm512_srai_epi16(_mm512_slli_epi16(a,
 static inline vb vb_odd_s(vb a) { return _mm512_srai_epi16(a, 8); }
 
 /* 64 integers as bytes, in order, unsigned or signed; they fit. */
-static inline void vi_store_bytes(void *to, const vi *a, bool is_unsigned) {
+static inline vb vi_pack_bytes(const vi *a, bool is_unsigned) {
     const __m512i lo = _mm512_packs_epi32(a[0], a[1]), hi = _mm512_packs_epi32(a[2], a[3]);
     const __m512i packed = is_unsigned ? _mm512_packus_epi16(lo, hi) : _mm512_packs_epi16(lo, hi);
     const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
-    _mm512_store_si512(to, _mm512_permutexvar_epi32(order, packed));
+    return _mm512_permutexvar_epi32(order, packed);
 }
 /* 32 integers as 16-bit ones, each quad in the order 0, 2, 1, 3. */
 static inline void vi_store_pairs(void *to, vi a, vi b) {
@@ -124,6 +126,7 @@ static inline void vi_store_pairs(void *to, vi a, vi b) {
 VF_ACROSS(vf_max_across, _mm512_max_ps, _mm256_max_ps, _mm_max_ps, _mm512_reduce_max_ps)
 VF_ACROSS(vf_sum_across, _mm512_add_ps, _mm256_add_ps, _mm_add_ps, _mm512_reduce_add_ps)
 static inline vf vf_magnitude(vf a) { return _mm512_abs_ps(a); }
+static inline bool vf_any_above(vf a, vf b) { return _mm512_cmp_ps_mask(a, b, _CMP_GT_OQ) != 0; }
 
 /* Asked for by hand: gcc takes a function that only prefetches for one without effect and drops its calls. */
 static inline void fetch_near(const void *p) { __asm__ volatile("prefetcht0 (%0)" : : "r"(p)); }

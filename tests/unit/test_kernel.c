@@ -273,6 +273,63 @@ static void test_broken_encoders(void **state) {
         }
 }
 
+/* ---- quotients by a product and its residual (vf_quotient), which affine's kernels take ------------------------------------- */
+
+static float quotient(float v, float scale, float inverse) {
+    const float q = v * inverse;
+    return fmaf(fmaf(-q, scale, v), inverse, q);
+}
+
+/* Whether v / scale rounds to another integer by that way; u: ulps that the inverse is off. */
+static bool parts(float v, float scale, int u) {
+    float inverse = 1 / scale;
+    int32_t bits;
+    memcpy(&bits, &inverse, sizeof bits);
+    bits += u;
+    memcpy(&inverse, &bits, sizeof inverse);
+    return rintf(quotient(v, scale, inverse)) != rintf(v / scale);
+}
+
+/* Counts the quotients v / scale that lie within 64 * 2^-24 ulps of the middle between a half h = k + 0.5 and a float next to it, and how many
+ * of them part. With M / 2 the middle and S the scale, both as integers, v is (S M + n) / 2^x for a small n: so S is -n / M modulo 2^x. */
+static long count_quotients(float h, int u, long *n_parting) {
+    int exponent;
+    const uint64_t half = (uint64_t)ldexpf(frexpf(h, &exponent), 24);
+    long count = 0;
+    for (uint64_t m = 2 * half - 1; m <= 2 * half + 1; m += 2) {
+        uint64_t inverse = m; /* modulo 2^64, by Newton's iteration */
+        for (int i = 0; i < 6; i++) inverse *= 2 - m * inverse;
+        for (int x = 22; x <= 27; x++)
+            for (int n = -64; n <= 64; n++)
+                for (uint64_t s = (0 - inverse * (uint64_t)(int64_t)n) & ((1u << x) - 1); s < 1u << 24; s += 1u << x) {
+                    const uint64_t v = (s * m + (uint64_t)(int64_t)n) >> x;
+                    if (n == 0 || s < 1u << 23 || v < 1u << 23 || v >= 1u << 24) continue;
+                    count++;
+                    *n_parting += parts(ldexpf((float)v, x + exponent - 25), (float)s, u);
+                }
+    }
+    return count;
+}
+
+static void test_quotient(void **state) {
+    (void)state;
+    long count = 0, parting = 0, parting_if_near = 0;
+    for (int k = 0; k < 512; k++) {
+        count += count_quotients((float)k + 0.5f, 0, &parting);
+        count_quotients((float)k + 0.5f, 1, &parting_if_near);
+    }
+    assert_true(count > 40000);
+    assert_int_equal(parting, 0);
+    assert_true(parting_if_near > 0); /* an inverse that is one ulp off would not do */
+    struct kvt_rng rng = {12};
+    for (int i = 0; i < 1000000; i++) {
+        const float scale = (float)(1 + kvt_rng_below(&rng, 1u << 24));
+        const float v = scale * ((float)kvt_rng_below(&rng, 256) + 0.5f);
+        assert_false(parts(nextafterf(v, kvt_rng_below(&rng, 2) ? INFINITY : 0), scale, 0));
+        assert_false(parts(v, scale, 0));
+    }
+}
+
 static void check_fold(kvt_fold_fn fn, struct kvt_rng *rng) {
     const int n = 1 + (int)kvt_rng_below(rng, 9), terms = 1 + (int)kvt_rng_below(rng, 160);
     const int ld_x = terms + (int)kvt_rng_below(rng, 5), ld_y = KVT_LANES + (int)kvt_rng_below(rng, 5);
@@ -381,7 +438,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_unpack), cmocka_unit_test(test_encode), cmocka_unit_test(test_broken_encoders),
         cmocka_unit_test(test_decode), cmocka_unit_test(test_fold),   cmocka_unit_test(test_soften),
-        cmocka_unit_test(test_exp),    cmocka_unit_test(test_select),
+        cmocka_unit_test(test_exp),    cmocka_unit_test(test_select), cmocka_unit_test(test_quotient),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -9,39 +9,67 @@
 #include <stddef.h>
 #include <string.h>
 
-enum { VF = 4 };
+#define INLINE static inline __attribute__((always_inline))
+
+enum { VF = 4, VW = 4 };
 typedef float32x4_t vf;
 
-static inline vf vf_load(const float *p) { return vld1q_f32(p); }
-static inline void vf_store(float *p, vf a) { vst1q_f32(p, a); }
-static inline vf vf_set(float x) { return vdupq_n_f32(x); }
-static inline vf vf_if_above(vf a, vf b, vf c, vf d) { return vbslq_f32(vcgtq_f32(a, b), c, d); }
-static inline vf vf_min(vf a, vf b) { return vf_if_above(b, a, a, b); }
-static inline vf vf_max(vf a, vf b) { return vf_if_above(a, b, a, b); }
-static inline vf vf_abs(vf a) { return vabsq_f32(a); }
-static inline vf vf_with_sign(vf a, vf sign) { return vbslq_f32(vdupq_n_u32(0x80000000u), sign, a); }
-static inline vf vf_round(vf a) { return vrndnq_f32(a); }
-static inline vf vf_flip_sign(vf a, vf by) {
+INLINE vf vf_load(const float *p) { return vld1q_f32(p); }
+INLINE void vf_store(float *p, vf a) { vst1q_f32(p, a); }
+INLINE vf vf_set(float x) { return vdupq_n_f32(x); }
+INLINE vf vf_min(vf a, vf b) { return vbslq_f32(vcgtq_f32(b, a), a, b); }
+INLINE vf vf_max(vf a, vf b) { return vbslq_f32(vcgtq_f32(a, b), a, b); }
+INLINE vf vf_abs(vf a) { return vabsq_f32(a); }
+INLINE vf vf_with_sign(vf a, vf sign) { return vbslq_f32(vdupq_n_u32(0x80000000u), sign, a); }
+INLINE vf vf_flip_sign(vf a, vf by) {
     return vreinterpretq_f32_u32(veorq_u32(vreinterpretq_u32_f32(a), vreinterpretq_u32_f32(by)));
 }
-static inline vf vf_swap(vf a, int stride) { return stride == 1 ? vrev64q_f32(a) : vextq_f32(a, a, 2); }
-static inline int vf_any_above(vf a, vf b) { return vmaxvq_u32(vcgtq_f32(a, b)) != 0; }
+INLINE vf vf_swap(vf a, int stride) { return stride == 1 ? vrev64q_f32(a) : vextq_f32(a, a, 2); }
+INLINE vf vf_quotient(vf v, vf scale, vf inverse) {
+    const vf q = vmulq_f32(v, inverse);
+    return vfmaq_f32(q, vfmsq_f32(v, q, scale), inverse);
+}
 
-static inline vf vf_from_f16(const uint16_t *p) { return vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(p))); }
-static inline void vf_to_f16(uint16_t *p, vf a) { vst1_u16(p, vreinterpret_u16_f16(vcvt_f16_f32(a))); }
+INLINE vf vf_from_f16(const uint16_t *p) { return vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(p))); }
+INLINE void vf_to_f16(uint16_t *p, vf a) { vst1_u16(p, vreinterpret_u16_f16(vcvt_f16_f32(a))); }
+/* Those of vg.h: the same vectors. */
+enum { VG = VF };
+typedef vf vg;
+
+INLINE vg vg_load(const float *p) { return vld1q_f32(p); }
+INLINE void vg_store(float *p, vg a) { vst1q_f32(p, a); }
+INLINE vg vg_set(float x) { return vdupq_n_f32(x); }
+INLINE vg vg_if_above(vg a, vg b, vg c, vg d) { return vbslq_f32(vcgtq_f32(a, b), c, d); }
+INLINE vg vg_min(vg a, vg b) { return vf_min(a, b); }
+INLINE vg vg_max(vg a, vg b) { return vf_max(a, b); }
+INLINE vg vg_abs(vg a) { return vabsq_f32(a); }
+INLINE vg vg_round(vg a) { return vrndnq_f32(a); }
+INLINE int vg_any_equal(vg a, vg b) { return vmaxvq_u32(vceqq_f32(a, b)) != 0; }
+INLINE vg vg_swap_1(vg a) { return vrev64q_f32(a); }
+INLINE vg vg_swap_2(vg a) { return vextq_f32(a, a, 2); }
+INLINE void vg_to_f16(uint16_t *p, vg a) { vf_to_f16(p, a); }
+INLINE vg vg_f16(vg a) { return vcvt_f32_f16(vcvt_f16_f32(a)); }
 /* To nearest, and one step down where that is above. */
-static inline void vf_to_f16_below(uint16_t *p, vf a) {
+INLINE vg vg_f16_below(vg a) {
     const float16x4_t near = vcvt_f16_f32(a);
     const uint16x4_t bits = vreinterpret_u16_f16(near), above = vmovn_u32(vcgtq_f32(vcvt_f32_f16(near), a));
     const uint16x4_t sign = vreinterpret_u16_s16(vshr_n_s16(vreinterpret_s16_u16(bits), 15)); /* all ones or 0 */
     const uint16x4_t step = vsub_u16(vdup_n_u16(0xFFFF), vshl_n_u16(sign, 1));                /* 1 or -1 */
-    vst1_u16(p, vadd_u16(bits, vand_u16(step, above)));
+    return vcvt_f32_f16(vreinterpret_f16_u16(vadd_u16(bits, vand_u16(step, above))));
+}
+INLINE vg vg_power_above(vg a) {
+    const uint32x4_t bits = vaddq_u32(vreinterpretq_u32_f32(a), vdupq_n_u32(0x7FFFFF));
+    return vreinterpretq_f32_u32(vandq_u32(bits, vdupq_n_u32(0x7F800000)));
 }
 
-static inline vf vf_least(const vf a[VF]) { return vpminq_f32(vpminq_f32(a[0], a[1]), vpminq_f32(a[2], a[3])); }
-static inline vf vf_most(const vf a[VF]) { return vpmaxq_f32(vpmaxq_f32(a[0], a[1]), vpmaxq_f32(a[2], a[3])); }
+INLINE void vf_edges(vg *lo, vg *hi, const vf low[4], const vf high[4]) {
+    *lo = vpminq_f32(vpminq_f32(low[0], low[1]), vpminq_f32(low[2], low[3]));
+    *hi = vpmaxq_f32(vpmaxq_f32(high[0], high[1]), vpmaxq_f32(high[2], high[3]));
+}
 
-static inline void vf_store_bytes(uint8_t *out, const int32x4_t i[8], uint8_t top, uint8_t flip) {
+/* Squares are in order here. */
+INLINE void vf_store_bytes(uint8_t *out, const int32x4_t i[8], uint8_t top, uint8_t flip, int in_order) {
+    (void)in_order;
     for (int k = 0; k < 2; k++) {
         const uint16x8_t low = vcombine_u16(vqmovun_s32(i[4 * k]), vqmovun_s32(i[4 * k + 1]));
         const uint16x8_t high = vcombine_u16(vqmovun_s32(i[4 * k + 2]), vqmovun_s32(i[4 * k + 3]));
@@ -49,28 +77,62 @@ static inline void vf_store_bytes(uint8_t *out, const int32x4_t i[8], uint8_t to
         vst1q_u8(out + 16 * k, veorq_u8(bytes, vdupq_n_u8(flip)));
     }
 }
-static inline void vf_round_bytes(uint8_t *out, const vf a[32 / VF], uint8_t top, uint8_t flip) {
+INLINE void vf_round_bytes(uint8_t *out, const vf a[32 / VF], uint8_t top, uint8_t flip, int in_order) {
     int32x4_t i[8];
     for (int k = 0; k < 8; k++) i[k] = vcvtnq_s32_f32(a[k]);
-    vf_store_bytes(out, i, top, flip);
+    vf_store_bytes(out, i, top, flip, in_order);
 }
-static inline void vf_trunc_bytes(uint8_t *out, const vf a[32 / VF], int bias, uint8_t top, uint8_t flip) {
+INLINE void vf_trunc_bytes(uint8_t *out, const vf a[32 / VF], int bias, uint8_t top, uint8_t flip, int in_order) {
     int32x4_t i[8];
     for (int k = 0; k < 8; k++) i[k] = vaddq_s32(vcvtq_s32_f32(a[k]), vdupq_n_s32(bias));
-    vf_store_bytes(out, i, top, flip);
+    vf_store_bytes(out, i, top, flip, in_order);
+}
+INLINE void vf_bytes(uint8_t *out, const int32_t *codes, int in_order) {
+    int32x4_t i[8];
+    for (int k = 0; k < 8; k++) i[k] = vld1q_s32(codes + 4 * k);
+    vf_store_bytes(out, i, 255, 0, in_order);
+}
+
+typedef uint32_t vw __attribute__((vector_size(4 * VW)));
+
+INLINE vw vw_of_bytes(const uint8_t *p) {
+    uint32_t four;
+    memcpy(&four, p, sizeof four);
+    return (vw)vmovl_u16(vget_low_u16(vmovl_u8(vcreate_u8(four))));
+}
+
+INLINE void vw_of_rows(vw quads[8], const uint8_t (*rows)[32]) {
+    for (int half = 0; half < 2; half++) {
+        uint32x4_t a[4];
+        for (int r = 0; r < 4; r++) a[r] = vreinterpretq_u32_u8(vld1q_u8(rows[r] + 16 * half));
+        const uint64x2_t low01 = vreinterpretq_u64_u32(vtrn1q_u32(a[0], a[1]));
+        const uint64x2_t high01 = vreinterpretq_u64_u32(vtrn2q_u32(a[0], a[1]));
+        const uint64x2_t low23 = vreinterpretq_u64_u32(vtrn1q_u32(a[2], a[3]));
+        const uint64x2_t high23 = vreinterpretq_u64_u32(vtrn2q_u32(a[2], a[3]));
+        quads[4 * half] = (vw)vtrn1q_u64(low01, low23);
+        quads[4 * half + 1] = (vw)vtrn1q_u64(high01, high23);
+        quads[4 * half + 2] = (vw)vtrn2q_u64(low01, low23);
+        quads[4 * half + 3] = (vw)vtrn2q_u64(high01, high23);
+    }
+}
+
+INLINE void vw_of_columns(vw words[32 / VW], const uint8_t (*rows)[32]) {
+    for (int half = 0; half < 2; half++) {
+        uint8x16_t a[4];
+        for (int i = 0; i < 4; i++) a[i] = vld1q_u8(rows[i] + 16 * half);
+        const uint16x8_t low01 = vreinterpretq_u16_u8(vzip1q_u8(a[0], a[1]));
+        const uint16x8_t high01 = vreinterpretq_u16_u8(vzip2q_u8(a[0], a[1]));
+        const uint16x8_t low23 = vreinterpretq_u16_u8(vzip1q_u8(a[2], a[3]));
+        const uint16x8_t high23 = vreinterpretq_u16_u8(vzip2q_u8(a[2], a[3]));
+        words[4 * half] = (vw)vzip1q_u16(low01, low23);
+        words[4 * half + 1] = (vw)vzip2q_u16(low01, low23);
+        words[4 * half + 2] = (vw)vzip1q_u16(high01, high23);
+        words[4 * half + 3] = (vw)vzip2q_u16(high01, high23);
+    }
 }
 
 static inline void words_of_rows(uint32_t *w, ptrdiff_t ld_w, const void *rows, ptrdiff_t ld) {
     for (int r = 0; r < 32; r++)
         for (int i = 0; i < 8; i++) memcpy(w + i * ld_w + r, (const char *)rows + r * ld + 4 * i, sizeof *w);
 }
-static inline void words_of_columns(uint32_t w[8][32], uint8_t rows[32][32]) {
-    for (int q = 0; q < 8; q++)
-        for (int c = 0; c < 32; c += 16) {
-            uint8x16x4_t four;
-            for (int i = 0; i < 4; i++) four.val[i] = vld1q_u8(rows[4 * q + i] + c);
-            vst4q_u8((uint8_t *)&w[q][c], four);
-        }
-}
-
 #endif

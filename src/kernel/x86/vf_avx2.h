@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A vector of floats of the level's own width, what encoders do with it: the vocabulary of kernel/encode*.inc. Sums, products and quotients are the operators of C.
+ * A vector of floats of the level's own width (vf), and one of 32-bit words (vw): with x86/vg.h the vocabulary of kernel/encode*.inc. Sums,
+ * products and quotients are the operators of C.
  */
 #ifndef KERNEL_X86_VF_AVX2_H
 #define KERNEL_X86_VF_AVX2_H
@@ -8,77 +9,110 @@
 #include <immintrin.h>
 #include <stdint.h>
 
+#include "kernel/x86/vg.h"
 #include "kernel/x86/words.h"
 
-enum { VF = 8 };
-typedef __m256 vf;
+enum { VF = 8, VW = 8 };
+typedef vg vf;
 
-static inline vf vf_load(const float *p) { return _mm256_loadu_ps(p); }
-static inline void vf_store(float *p, vf a) { _mm256_storeu_ps(p, a); }
-static inline vf vf_set(float x) { return _mm256_set1_ps(x); }
+INLINE vf vf_load(const float *p) { return _mm256_loadu_ps(p); }
+INLINE void vf_store(float *p, vf a) { _mm256_storeu_ps(p, a); }
+INLINE vf vf_set(float x) { return _mm256_set1_ps(x); }
 /* a < b ? a : b and a > b ? a : b, in each lane: b where they are equal. */
-static inline vf vf_min(vf a, vf b) { return _mm256_min_ps(a, b); }
-static inline vf vf_max(vf a, vf b) { return _mm256_max_ps(a, b); }
-static inline vf vf_abs(vf a) { return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), a); }
-static inline vf vf_with_sign(vf a, vf sign) { return _mm256_or_ps(a, _mm256_and_ps(_mm256_set1_ps(-0.0f), sign)); }
-/* To the nearest whole number, ties to even. */
-static inline vf vf_round(vf a) { return _mm256_round_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
-/* a > b ? c : d in each lane. */
-static inline vf vf_if_above(vf a, vf b, vf c, vf d) { return _mm256_blendv_ps(d, c, _mm256_cmp_ps(a, b, _CMP_GT_OQ)); }
-static inline vf vf_flip_sign(vf a, vf by) { return _mm256_xor_ps(a, by); }
+INLINE vf vf_min(vf a, vf b) { return _mm256_min_ps(a, b); }
+INLINE vf vf_max(vf a, vf b) { return _mm256_max_ps(a, b); }
+INLINE vf vf_abs(vf a) { return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), a); }
+INLINE vf vf_with_sign(vf a, vf sign) { return _mm256_or_ps(a, _mm256_and_ps(_mm256_set1_ps(-0.0f), sign)); }
+/* v / scale as the operator gives it, wherever the quotient is within a few ulps of half an odd number below 512, and within one ulp of it elsewhere;
+ * inverse = 1 / scale. The first product is off by at most 1.5 ulps; the residual corrects that to within 5e-7 of an ulp before the last rounding.
+ * Few quotients of floats are that near to where roundings part, and tests/unit/test_kernel.c tries them all. */
+INLINE vf vf_quotient(vf v, vf scale, vf inverse) {
+    const vf q = v * inverse;
+    return _mm256_fmadd_ps(_mm256_fnmadd_ps(q, scale, v), inverse, q);
+}
+INLINE vf vf_flip_sign(vf a, vf by) { return _mm256_xor_ps(a, by); }
 /* Lane i of the result is lane i ^ stride. */
-static inline vf vf_swap(vf a, int stride) {
+INLINE vf vf_swap(vf a, int stride) {
     return stride == 1   ? _mm256_permute_ps(a, 0xB1)
            : stride == 2 ? _mm256_permute_ps(a, 0x4E)
                          : _mm256_permute2f128_ps(a, a, 1);
 }
-static inline int vf_any_above(vf a, vf b) { return _mm256_movemask_ps(_mm256_cmp_ps(a, b, _CMP_GT_OQ)) != 0; }
 
-static inline vf vf_from_f16(const uint16_t *p) {
-    return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)p));
-}
-static inline void vf_to_f16(uint16_t *p, vf a) {
+INLINE vf vf_from_f16(const uint16_t *p) { return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)p)); }
+INLINE void vf_to_f16(uint16_t *p, vf a) {
     _mm_storeu_si128((__m128i *)(void *)p, _mm256_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT));
 }
 
-/* Downwards. */
-static inline void vf_to_f16_below(uint16_t *p, vf a) {
-    _mm_storeu_si128((__m128i *)(void *)p, _mm256_cvtps_ph(a, _MM_FROUND_TO_NEG_INF));
+/* Lane i of lo (hi) is the smallest lane of low[i] (the largest of high[i]), for four of each. Where vg has eight lanes, four follow again. */
+INLINE void vf_edges(vg *lo, vg *hi, const vf low[4], const vf high[4]) {
+    vf l[2], h[2];
+    for (int i = 0; i < 2; i++) {
+        const vf *a = low + 2 * i, *b = high + 2 * i;
+        l[i] = vf_min(_mm256_unpacklo_ps(a[0], a[1]), _mm256_unpackhi_ps(a[0], a[1]));
+        h[i] = vf_max(_mm256_unpacklo_ps(b[0], b[1]), _mm256_unpackhi_ps(b[0], b[1]));
+    }
+    const vf l4 = vf_min(_mm256_shuffle_ps(l[0], l[1], 0x44), _mm256_shuffle_ps(l[0], l[1], 0xEE));
+    const vf h4 = vf_max(_mm256_shuffle_ps(h[0], h[1], 0x44), _mm256_shuffle_ps(h[0], h[1], 0xEE));
+    *lo = vg_min(l4, _mm256_permute2f128_ps(l4, l4, 1));
+    *hi = vg_max(h4, _mm256_permute2f128_ps(h4, h4, 1));
 }
 
-/* Lane i of the result is the smallest (largest) of the lanes of a[i]. */
-#define VF_ACROSS(op)                                                                                                  \
-    vf t[4];                                                                                                           \
-    for (int i = 0; i < 4; i++)                                                                                        \
-        t[i] = op(_mm256_unpacklo_ps(a[2 * i], a[2 * i + 1]), _mm256_unpackhi_ps(a[2 * i], a[2 * i + 1]));             \
-    for (int i = 0; i < 2; i++)                                                                                        \
-        t[i] = op(_mm256_shuffle_ps(t[2 * i], t[2 * i + 1], 0x44), _mm256_shuffle_ps(t[2 * i], t[2 * i + 1], 0xEE));   \
-    return op(_mm256_permute2f128_ps(t[0], t[1], 0x20), _mm256_permute2f128_ps(t[0], t[1], 0x31))
-static inline vf vf_least(const vf a[VF]) { VF_ACROSS(_mm256_min_ps); }
-static inline vf vf_most(const vf a[VF]) { VF_ACROSS(_mm256_max_ps); }
-
-static inline __m256i vf_pack_integers(const __m256i i[4]) {
+/* 32 integers of 16 bits or less as bytes, cut to 0 .. top, with some bits flipped. Packing goes by halves, which leaves quads in the order
+ * 0 2 4 6 1 3 5 7; that of squares, unless they are to be in order. */
+INLINE void vf_store_bytes(uint8_t *out, const __m256i i[4], uint8_t top, uint8_t flip, int in_order) {
     const __m256i low = _mm256_packs_epi32(i[0], i[1]), high = _mm256_packs_epi32(i[2], i[3]);
-    return _mm256_packus_epi16(low, high);
-}
-/* Integers in the order of their lanes, from what vf_pack_integers leaves. */
-static inline void vf_store_bytes(uint8_t *out, __m256i packed, uint8_t top, uint8_t flip) {
-    packed = _mm256_min_epu8(packed, _mm256_set1_epi8((char)top));
-    packed = _mm256_permutevar8x32_epi32(packed, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
-    packed = _mm256_xor_si256(packed, _mm256_set1_epi8((char)flip));
-    _mm256_storeu_si256((__m256i *)(void *)out, packed);
+    __m256i bytes = _mm256_min_epu8(_mm256_packus_epi16(low, high), _mm256_set1_epi8((char)top));
+    if (in_order) bytes = _mm256_permutevar8x32_epi32(bytes, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+    _mm256_storeu_si256((__m256i *)(void *)out, _mm256_xor_si256(bytes, _mm256_set1_epi8((char)flip)));
 }
 /* 32 floats between -2^31 and 2^31 to the nearest integer, ties to even, cut to 0 .. top, as bytes with some bits flipped. */
-static inline void vf_round_bytes(uint8_t *out, const vf a[32 / VF], uint8_t top, uint8_t flip) {
+INLINE void vf_round_bytes(uint8_t *out, const vf a[32 / VF], uint8_t top, uint8_t flip, int in_order) {
     __m256i i[4];
     for (int k = 0; k < 4; k++) i[k] = _mm256_cvtps_epi32(a[k]);
-    vf_store_bytes(out, vf_pack_integers(i), top, flip);
+    vf_store_bytes(out, i, top, flip, in_order);
 }
 /* The same towards 0, with `bias` added before the cut. */
-static inline void vf_trunc_bytes(uint8_t *out, const vf a[32 / VF], int bias, uint8_t top, uint8_t flip) {
+INLINE void vf_trunc_bytes(uint8_t *out, const vf a[32 / VF], int bias, uint8_t top, uint8_t flip, int in_order) {
     __m256i i[4];
     for (int k = 0; k < 4; k++) i[k] = _mm256_add_epi32(_mm256_cvttps_epi32(a[k]), _mm256_set1_epi32(bias));
-    vf_store_bytes(out, vf_pack_integers(i), top, flip);
+    vf_store_bytes(out, i, top, flip, in_order);
+}
+
+/* 32 integers of 0 .. 255 as bytes. */
+INLINE void vf_bytes(uint8_t *out, const int32_t *codes, int in_order) {
+    __m256i i[4];
+    for (int k = 0; k < 4; k++) i[k] = _mm256_loadu_si256((const void *)(codes + 8 * k));
+    vf_store_bytes(out, i, 255, 0, in_order);
+}
+
+/* 32-bit words of quads; and, or and shifts are the operators of C. */
+typedef uint32_t vw __attribute__((vector_size(4 * VW)));
+
+INLINE vw vw_of_bytes(const uint8_t *p) {
+    return (vw)_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)p));
+}
+
+/* Word r of quads[q] is quad q of row r of a square, for VW rows. */
+INLINE void vw_of_rows(vw quads[8], const uint8_t (*rows)[32]) {
+    static const int order[8] = {0, 2, 4, 6, 1, 3, 5, 7};
+    __m256i a[8];
+    for (int r = 0; r < 8; r++) a[r] = _mm256_load_si256((const __m256i *)(const void *)rows[r]);
+    words_transpose(a);
+    for (int w = 0; w < 8; w++) quads[order[w]] = (vw)a[w];
+}
+
+/* Byte i of word c, over four vectors, is channel c of row i of a square: the lanes of one quad. */
+INLINE void vw_of_columns(vw words[32 / VW], const uint8_t (*rows)[32]) {
+    __m256i a[4], b[4];
+    for (int i = 0; i < 4; i++) a[i] = _mm256_load_si256((const __m256i *)(const void *)rows[i]);
+    for (int i = 0; i < 2; i++) {
+        b[i] = _mm256_unpacklo_epi8(a[2 * i], a[2 * i + 1]);
+        b[2 + i] = _mm256_unpackhi_epi8(a[2 * i], a[2 * i + 1]);
+    }
+    for (int i = 0; i < 2; i++) {
+        words[2 * i] = (vw)_mm256_unpacklo_epi16(b[2 * i], b[2 * i + 1]);
+        words[2 * i + 1] = (vw)_mm256_unpackhi_epi16(b[2 * i], b[2 * i + 1]);
+    }
 }
 
 #endif

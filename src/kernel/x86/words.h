@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Squares of 32 rows of 32 bytes as 32-bit words, in 256 bits, for the levels that have them.
+ * Transposing 32-bit words, in 256 bits, for the levels that have them.
  */
 #ifndef KERNEL_X86_WORDS_H
 #define KERNEL_X86_WORDS_H
@@ -9,48 +9,34 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* w[i * ld_w + r] = word i of row r, for 32 rows of 8 words; row r at rows + r * ld bytes. */
-static inline void words_of_rows(uint32_t *w, ptrdiff_t ld_w, const void *rows, ptrdiff_t ld) {
-    for (int r = 0; r < 32; r += 8) {
-        __m256i a[8], b[8];
-        for (int i = 0; i < 8; i++) a[i] = _mm256_loadu_si256((const void *)((const char *)rows + (r + i) * ld));
-        for (int i = 0; i < 4; i++) {
-            b[2 * i] = _mm256_unpacklo_epi32(a[2 * i], a[2 * i + 1]);
-            b[2 * i + 1] = _mm256_unpackhi_epi32(a[2 * i], a[2 * i + 1]);
+#define INLINE static inline __attribute__((always_inline))
+
+/* Word i of a[r] becomes word r of a[i]. */
+INLINE void words_transpose(__m256i a[8]) {
+    __m256i b[8];
+    for (int i = 0; i < 4; i++) {
+        b[2 * i] = _mm256_unpacklo_epi32(a[2 * i], a[2 * i + 1]);
+        b[2 * i + 1] = _mm256_unpackhi_epi32(a[2 * i], a[2 * i + 1]);
+    }
+    for (int i = 0; i < 2; i++)
+        for (int j = 0; j < 2; j++) {
+            a[4 * i + 2 * j] = _mm256_unpacklo_epi64(b[4 * i + j], b[4 * i + j + 2]);
+            a[4 * i + 2 * j + 1] = _mm256_unpackhi_epi64(b[4 * i + j], b[4 * i + j + 2]);
         }
-        for (int i = 0; i < 2; i++)
-            for (int j = 0; j < 2; j++) {
-                a[4 * i + 2 * j] = _mm256_unpacklo_epi64(b[4 * i + j], b[4 * i + j + 2]);
-                a[4 * i + 2 * j + 1] = _mm256_unpackhi_epi64(b[4 * i + j], b[4 * i + j + 2]);
-            }
-        for (int i = 0; i < 4; i++) {
-            const __m256i low = _mm256_permute2x128_si256(a[i], a[4 + i], 0x20);
-            const __m256i high = _mm256_permute2x128_si256(a[i], a[4 + i], 0x31);
-            _mm256_storeu_si256((void *)(w + i * ld_w + r), low);
-            _mm256_storeu_si256((void *)(w + (4 + i) * ld_w + r), high);
-        }
+    for (int i = 0; i < 4; i++) {
+        const __m256i low = _mm256_permute2x128_si256(a[i], a[4 + i], 0x20);
+        a[4 + i] = _mm256_permute2x128_si256(a[i], a[4 + i], 0x31);
+        a[i] = low;
     }
 }
 
-/* Byte i of w[q][c] = byte c of row 4 q + i. */
-static inline void words_of_columns(uint32_t w[8][32], uint8_t rows[32][32]) {
-    for (int q = 0; q < 8; q++) {
-        __m256i a[4], b[4];
-        for (int i = 0; i < 4; i++) a[i] = _mm256_loadu_si256((const void *)rows[4 * q + i]);
-        for (int i = 0; i < 2; i++) {
-            b[i] = _mm256_unpacklo_epi8(a[2 * i], a[2 * i + 1]);
-            b[2 + i] = _mm256_unpackhi_epi8(a[2 * i], a[2 * i + 1]);
-        }
-        for (int i = 0; i < 2; i++) {
-            a[2 * i] = _mm256_unpacklo_epi16(b[2 * i], b[2 * i + 1]);
-            a[2 * i + 1] = _mm256_unpackhi_epi16(b[2 * i], b[2 * i + 1]);
-        }
-        for (int i = 0; i < 2; i++) {
-            const __m256i low = _mm256_permute2x128_si256(a[2 * i], a[2 * i + 1], 0x20);
-            const __m256i high = _mm256_permute2x128_si256(a[2 * i], a[2 * i + 1], 0x31);
-            _mm256_storeu_si256((void *)&w[q][8 * i], low);
-            _mm256_storeu_si256((void *)&w[q][16 + 8 * i], high);
-        }
+/* w[i * ld_w + r] = word i of row r, for 32 rows of 8 words; row r at rows + r * ld bytes. */
+static inline void words_of_rows(uint32_t *w, ptrdiff_t ld_w, const void *rows, ptrdiff_t ld) {
+    for (int r = 0; r < 32; r += 8) {
+        __m256i a[8];
+        for (int i = 0; i < 8; i++) a[i] = _mm256_loadu_si256((const void *)((const char *)rows + (r + i) * ld));
+        words_transpose(a);
+        for (int i = 0; i < 8; i++) _mm256_storeu_si256((void *)(w + i * ld_w + r), a[i]);
     }
 }
 

@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A vector of eight floats for all levels that have 256 bits: what scales and zeros are computed in, one group in each lane. (Wider ones would
+ * gain nothing: division is as fast by eights, and the four groups of a row fill half of one.)
+ */
+#ifndef KERNEL_X86_VG_H
+#define KERNEL_X86_VG_H
+
+#include <immintrin.h>
+#include <stdint.h>
+
+#include "kernel/x86/words.h"
+
+enum { VG = 8 };
+typedef __m256 vg;
+
+INLINE vg vg_load(const float *p) { return _mm256_loadu_ps(p); }
+INLINE void vg_store(float *p, vg a) { _mm256_storeu_ps(p, a); }
+INLINE vg vg_set(float x) { return _mm256_set1_ps(x); }
+/* a < b ? a : b and a > b ? a : b, in each lane: b where they are equal. */
+INLINE vg vg_min(vg a, vg b) { return _mm256_min_ps(a, b); }
+INLINE vg vg_max(vg a, vg b) { return _mm256_max_ps(a, b); }
+INLINE vg vg_abs(vg a) { return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), a); }
+/* To the nearest whole number, ties to even. */
+INLINE vg vg_round(vg a) { return _mm256_round_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+/* a > b ? c : d in each lane. */
+INLINE vg vg_if_above(vg a, vg b, vg c, vg d) { return _mm256_blendv_ps(d, c, _mm256_cmp_ps(a, b, _CMP_GT_OQ)); }
+INLINE int vg_any_equal(vg a, vg b) { return _mm256_movemask_ps(_mm256_cmp_ps(a, b, _CMP_EQ_OQ)) != 0; }
+/* Lane i of the result is lane i ^ 1 (i ^ 2). */
+INLINE vg vg_swap_1(vg a) { return _mm256_permute_ps(a, 0xB1); }
+INLINE vg vg_swap_2(vg a) { return _mm256_permute_ps(a, 0x4E); }
+
+/* f16, to nearest even. */
+INLINE void vg_to_f16(uint16_t *p, vg a) {
+    _mm_storeu_si128((__m128i *)(void *)p, _mm256_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT));
+}
+/* Rounded to f16: to nearest even; downwards. */
+INLINE vg vg_f16(vg a) { return _mm256_cvtph_ps(_mm256_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT)); }
+INLINE vg vg_f16_below(vg a) { return _mm256_cvtph_ps(_mm256_cvtps_ph(a, _MM_FROUND_TO_NEG_INF)); }
+
+/* The smallest power of two that is not below a, which is more than 2^-127. */
+INLINE vg vg_power_above(vg a) {
+    const __m256i bits = _mm256_add_epi32(_mm256_castps_si256(a), _mm256_set1_epi32(0x7FFFFF));
+    return _mm256_castsi256_ps(_mm256_and_si256(bits, _mm256_set1_epi32(0x7F800000)));
+}
+
+#endif

@@ -6,6 +6,7 @@
 #include "base/check.h"
 #include "cli/command.h"
 #include "cli/measure.h"
+#include "cli/plan_file.h"
 
 enum { REPORT_BYTES_MAX = 16 << 20 };
 
@@ -89,20 +90,32 @@ static enum kvt_status choose_attribution(unsigned *out, const char *list, struc
     return KVT_OK;
 }
 
+/* The caches by their names; a plan's file brings its own sink and tail. Strings live in `plans`. */
+static enum kvt_status name_schemes(struct kvt_fidelity_scheme *out, struct kvt_plan_file *plans, int n,
+                                    const struct settings *s, const struct kvt_model *model, struct kvt_error *err) {
+    for (int i = 0; i < n; i++) {
+        KVT_TRY(kvt_plan_file_resolve(&plans[i], s->kv.n ? s->kv.items[i] : usual[i], model, err));
+        out[i] = (struct kvt_fidelity_scheme){plans[i].kv, s->sink ? (int)s->sink : plans[i].sink,
+                                              s->tail ? (int)s->tail : plans[i].tail};
+    }
+    return KVT_OK;
+}
+
 static enum kvt_status make_cases(struct kvt_fidelity_cases *out, const struct settings *s,
                                   const struct kvt_model *model, struct kvt_error *err) {
     const struct kvt_shape shape = kvt_model_shape(model);
+    const int n = s->kv.n ? s->kv.n : (int)KVT_ARRAY_LEN(usual);
+    struct kvt_fidelity_scheme schemes[KVT_OPT_TEXTS_MAX];
     struct kvt_fidelity_request request = {
-        .kv = s->kv.n ? s->kv.items : usual,
-        .n_kv = s->kv.n ? s->kv.n : (int)KVT_ARRAY_LEN(usual),
-        .sink = (int)s->sink,
-        .tail = (int)s->tail,
-        .start = s->start,
-        .numerics = s->numerics,
-    };
+        .schemes = schemes, .n_schemes = n, .start = s->start, .numerics = s->numerics};
     KVT_TRY(choose_legs(request.legs, s->leg, err));
     KVT_TRY(choose_attribution(&request.attribute, s->attribute, err));
-    return kvt_fidelity_cases_make(out, &shape, &request, NULL, err);
+    struct kvt_plan_file *plans = kvt_take(&kvt_allocator_libc, (size_t)n, sizeof *plans);
+    if (!plans) return kvt_fail(err, KVT_ERR_NOMEM, "no memory for the names of %d caches", n);
+    enum kvt_status status = name_schemes(schemes, plans, n, s, model, err);
+    if (status == KVT_OK) status = kvt_fidelity_cases_make(out, &shape, &request, NULL, err);
+    kvt_give(&kvt_allocator_libc, plans, (size_t)n, sizeof *plans);
+    return status;
 }
 
 /* ---- the measurement -------------------------------------------------------------------------------------------------- */
@@ -113,7 +126,9 @@ static enum kvt_status print_result(const struct settings *s, const struct kvt_m
     struct kvt_fidelity_about about = kvt_measure_about(m, o);
     struct kvt_buf report;
     about.tokenizer = kvt_model_text(m->model);
-    about.ids = s->json || s->worst ? o->ids : NULL;
+    about.ids = o->ids;
+    KVT_TRY(kvt_measure_report(m, result, &about, err));
+    if (!s->json && !s->worst) about.ids = NULL;
     kvt_buf_init(&report, NULL, REPORT_BYTES_MAX);
     enum kvt_status status =
         s->json ? kvt_fidelity_json(&report, result, &about) : kvt_fidelity_table(&report, result, &about);

@@ -10,6 +10,7 @@
 #include "base/file.h"
 #include "cli/command.h"
 #include "cli/kv_options.h"
+#include "cli/plan_file.h"
 #include "cli/summary.h"
 #include "cli/term.h"
 
@@ -205,9 +206,11 @@ static enum kvt_status create_session(struct run *r, const char *kv, struct kvt_
     const struct settings *s = r->settings;
     KVT_TRY(kvt_term_threads(&r->threads, s->n_threads, err));
     const struct kvt_parallel parallel = kvt_threads_parallel(r->threads);
-    struct kvt_session_options o = {.kv = kv,
-                                    .sink = (int)s->kv.sink,
-                                    .tail = (int)s->kv.tail,
+    struct kvt_plan_file plan;
+    KVT_TRY(kvt_plan_file_resolve(&plan, kv, r->model, err));
+    struct kvt_session_options o = {.kv = plan.kv,
+                                    .sink = s->kv.sink ? (int)s->kv.sink : plan.sink,
+                                    .tail = s->kv.tail ? (int)s->kv.tail : plan.tail,
                                     .start = s->kv.start,
                                     .rolling = s->kv.rolling,
                                     .n_keep = 1,

@@ -51,6 +51,7 @@ static enum kvt_status add_wrapped(struct kvt_buf *out, const char *text, int in
 
 /* "-n, --max-tokens N"; without a short name the long one keeps its column. */
 static enum kvt_status add_names(struct kvt_buf *out, const struct kvt_opt *o, const char *no_brief) {
+    if (o->kind == KVT_OPT_ARGS) return kvt_buf_addf(out, "[%s...]", o->name);
     if (o->kind == KVT_OPT_ARG)
         return kvt_buf_addf(out, "%s%s%s", o->optional ? "[" : "", o->name, o->optional ? "]" : "");
     if (o->brief)
@@ -103,10 +104,10 @@ static enum kvt_status add_synopsis(struct kvt_buf *out, const struct kvt_comman
     bool any_option = false;
     size_t at;
     const struct kvt_opt *o;
-    for (size_t i = 0; (o = kvt_opt_at(c, i, &at)) != NULL; i++) any_option |= !o->hidden && o->kind > KVT_OPT_ARG;
+    for (size_t i = 0; (o = kvt_opt_at(c, i, &at)) != NULL; i++) any_option |= !o->hidden && o->kind > KVT_OPT_ARGS;
     if (with_options && any_option) KVT_TRY(kvt_buf_addf(out, " [OPTION]..."));
     for (size_t i = 0; (o = kvt_opt_at(c, i, &at)) != NULL; i++) {
-        if (o->kind != KVT_OPT_ARG || o->hidden) continue;
+        if ((o->kind != KVT_OPT_ARG && o->kind != KVT_OPT_ARGS) || o->hidden) continue;
         KVT_TRY(kvt_buf_addf(out, " "));
         KVT_TRY(add_names(out, o, ""));
     }

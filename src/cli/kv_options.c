@@ -13,7 +13,8 @@
 const struct kvt_opt kvt_kv_options[KVT_KV_N_OPTIONS] = {
     {KVT_OPT_GROUP, .name = "Cache"},
     {KVT_OPT_TEXT, .name = "kv", .value = "K[,V]", .at = AT(kv),
-     .help = "codec of the keys and of the values, or one for both; f16 if none is named",
+     .help = "codec of the keys and of the values, or one for both; layers that differ follow, as in kivi4g32:0-1=f16; "
+             "@FILE: a plan that kvtile sweep wrote. f16 if none is named",
      .not_with = "cache-type-k cache-type-v kv-bits kv-quant-scheme"},
     {KVT_OPT_INT, .name = "sink", .value = "N", .at = AT(sink), .max = 1 << 30,
      .help = "keep the first N rows in 16 bits (a multiple of 128)"},

@@ -18,10 +18,10 @@ struct kvt_kv_settings {
 #define KVT_KV_DEFAULTS                                                                                                \
     { .group = 64 }
 
-enum { KVT_KV_N_OPTIONS = 12, KVT_KV_TEXT_MAX = 256 };
+enum { KVT_KV_N_OPTIONS = 12, KVT_KV_TEXT_MAX = 4096 };
 extern const struct kvt_opt kvt_kv_options[KVT_KV_N_OPTIONS];
 
-/* Writes the codecs that the settings ask for as a plan's string ("affine4g64,f16"). ARG for nonsense; a codec's name is
+/* Writes the codecs that the settings ask for as a plan's string ("affine4g64,f16"), or as the "@FILE" that was asked for. ARG for nonsense; a codec's name is
  * checked later, when the plan is made. */
 KVT_MUST_CHECK enum kvt_status kvt_kv_resolve(char kv[KVT_KV_TEXT_MAX], const struct kvt_kv_settings *s,
                                               struct kvt_error *err);

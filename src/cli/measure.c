@@ -12,7 +12,7 @@
 #include "base/file.h"
 #include "base/hash.h"
 
-enum { COMMAND_BYTES_MAX = 64 << 10 };
+enum { COMMAND_BYTES_MAX = 64 << 10, REPORT_BYTES_MAX = 64 << 20 };
 
 #define AT(field) offsetof(struct kvt_measure_settings, field)
 
@@ -32,6 +32,8 @@ const struct kvt_opt kvt_measure_options[KVT_MEASURE_N_OPTIONS] = {
     {KVT_OPT_TEXT, .name = "reference-cache", .value = "FOLDER", .at = AT(stored),
      .help = "keep what the reference gives in this folder and use it again; none: do not. If absent: kvtile in "
              "$XDG_CACHE_HOME or in ~/.cache"},
+    {KVT_OPT_TEXT, .name = "report", .value = "FILE", .at = AT(report),
+     .help = "also write a report: .html (one page with plots), .md or .json"},
     {KVT_OPT_GROUP, .name = "Running"},
     {KVT_OPT_INT, .name = "threads", .brief = "t", .value = "N", .at = AT(n_threads), .max = 1024,
      .help = "threads; 0: as many as there are processors. The figures do not depend on it"},
@@ -116,6 +118,42 @@ void kvt_measure_say_stored(const struct kvt_fidelity_result *result) {
                     kvt_leg_name((enum kvt_leg)leg), result->stored[leg].trouble);
 }
 
+/* ---- the report ------------------------------------------------------------------------------------------------------- */
+
+typedef enum kvt_status (*report_fn)(struct kvt_buf *, const struct kvt_fidelity_result *,
+                                     const struct kvt_fidelity_about *);
+
+/* By the name's end; NULL: unknown. */
+static report_fn report_form(const char *path) {
+    static const struct {
+        const char *end;
+        report_fn fn;
+    } forms[] = {{".html", kvt_fidelity_html}, {".md", kvt_fidelity_markdown}, {".json", kvt_fidelity_json}};
+    const char *dot = strrchr(path, '.');
+    for (size_t i = 0; dot && i < KVT_ARRAY_LEN(forms); i++)
+        if (strcmp(dot, forms[i].end) == 0) return forms[i].fn;
+    return NULL;
+}
+
+static enum kvt_status check_report(const char *path, struct kvt_error *err) {
+    if (!path || report_form(path)) return KVT_OK;
+    return kvt_fail(err, KVT_ERR_ARG, "--report takes a file that ends in .html, .md or .json, not '%s'", path);
+}
+
+enum kvt_status kvt_measure_report(const struct kvt_measure *m, const struct kvt_fidelity_result *result,
+                                   const struct kvt_fidelity_about *about, struct kvt_error *err) {
+    struct kvt_buf out;
+    if (!m->settings->report) return KVT_OK;
+    kvt_buf_init(&out, NULL, REPORT_BYTES_MAX);
+    enum kvt_status status = report_form(m->settings->report)(&out, result, about);
+    if (status != KVT_OK)
+        kvt_fail(err, status, "not enough memory for the report");
+    else
+        status = kvt_file_write(m->settings->report, out.data, out.len, err);
+    kvt_buf_finish(&out);
+    return status;
+}
+
 /* ---- open, fill, close ------------------------------------------------------------------------------------------------ */
 
 enum kvt_status kvt_measure_open(struct kvt_measure *m, const char *path, const struct kvt_measure_settings *settings,
@@ -124,6 +162,7 @@ enum kvt_status kvt_measure_open(struct kvt_measure *m, const char *path, const 
     kvt_ids_init(&m->ids, NULL);
     kvt_buf_init(&m->command, NULL, COMMAND_BYTES_MAX);
     kvt_term_progress_init(&m->progress, settings->quiet);
+    KVT_TRY(check_report(settings->report, err));
     find_command(&m->command);
     const struct kvt_model_options load = {.progress = &m->progress.progress};
     KVT_TRY(kvt_term_threads(&m->threads, settings->n_threads, err));

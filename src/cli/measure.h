@@ -10,7 +10,7 @@
 #include "cli/term.h"
 
 struct kvt_measure_settings {
-    const char *level, *stored;
+    const char *level, *stored, *report;
     int64_t chunk, chunks, warmup, prefill_chunk, n_threads;
     bool bos_each_chunk, quiet;
 };
@@ -18,7 +18,7 @@ struct kvt_measure_settings {
 #define KVT_MEASURE_DEFAULTS                                                                                           \
     { .chunk = 512, .warmup = -1 }
 
-enum { KVT_MEASURE_N_OPTIONS = 11, KVT_MEASURE_PATH_MAX = 3072 };
+enum { KVT_MEASURE_N_OPTIONS = 12, KVT_MEASURE_PATH_MAX = 3072 };
 extern const struct kvt_opt kvt_measure_options[KVT_MEASURE_N_OPTIONS];
 
 struct kvt_measure {
@@ -50,6 +50,9 @@ KVT_MUST_CHECK enum kvt_status kvt_measure_text(struct kvt_fidelity_options *o, 
 
 /* What a report says of this run. */
 struct kvt_fidelity_about kvt_measure_about(const struct kvt_measure *m, const struct kvt_fidelity_options *o);
+/* Writes --report FILE, if it was asked for. */
+KVT_MUST_CHECK enum kvt_status kvt_measure_report(const struct kvt_measure *m, const struct kvt_fidelity_result *result,
+                                                  const struct kvt_fidelity_about *about, struct kvt_error *err);
 /* Says on standard error what is to be said of a stored reference: troubles only. */
 void kvt_measure_say_stored(const struct kvt_fidelity_result *result);
 

@@ -78,7 +78,9 @@ static void parser_init(struct parser *p, const struct kvt_command *command, voi
     }
 }
 
-static bool is_option(const struct kvt_opt *o) { return o->kind != KVT_OPT_GROUP && o->kind != KVT_OPT_ARG; }
+static bool is_option(const struct kvt_opt *o) {
+    return o->kind != KVT_OPT_GROUP && o->kind != KVT_OPT_ARG && o->kind != KVT_OPT_ARGS;
+}
 
 static bool has_name(const struct kvt_opt *o, const char *name) {
     if (strcmp(o->name, name) == 0) return true;
@@ -161,6 +163,7 @@ static enum kvt_status store(const struct kvt_opt *o, const char *given, const c
     case KVT_OPT_FLAG: *(bool *)field = true; return KVT_OK;
     case KVT_OPT_ARG:
     case KVT_OPT_TEXT: *(const char **)field = text; return KVT_OK;
+    case KVT_OPT_ARGS:
     case KVT_OPT_TEXTS: {
         struct kvt_opt_texts *texts = field;
         if (texts->n == KVT_OPT_TEXTS_MAX)
@@ -221,10 +224,10 @@ static enum kvt_status check_together(const struct parser *p, struct kvt_error *
     return KVT_OK;
 }
 
-/* An argument without a dash: the next ARG of the table. */
+/* An argument without a dash: the next ARG of the table, or ARGS. */
 static enum kvt_status take_arg(struct parser *p, const char *word, struct kvt_error *err) {
     for (int i = 0; i < p->n; i++) {
-        if (p->rows[i]->kind != KVT_OPT_ARG || p->given[i]) continue;
+        if (p->rows[i]->kind != KVT_OPT_ARGS && (p->rows[i]->kind != KVT_OPT_ARG || p->given[i])) continue;
         p->given[i] = true;
         return store(p->rows[i], p->rows[i]->name, word, p->fields[i], err);
     }

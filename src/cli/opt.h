@@ -11,6 +11,7 @@
 enum kvt_opt_kind {
     KVT_OPT_GROUP, /* a heading of the help; name is its text */
     KVT_OPT_ARG,   /* const char *: an argument without a dash, in table order; needed unless `optional` */
+    KVT_OPT_ARGS,  /* struct kvt_opt_texts: all arguments from here on; never needed */
     KVT_OPT_FLAG,  /* bool */
     KVT_OPT_INT,   /* int64_t in [min, max] */
     KVT_OPT_FLOAT, /* double in [min, max] */

@@ -130,16 +130,16 @@ static int first_leg(const struct kvt_fidelity_request *r) {
 static enum kvt_status make_all(struct maker *m, struct kvt_error *err) {
     const struct kvt_fidelity_request *r = m->request;
     for (int leg = 0; leg < KVT_LEG_COUNT; leg++)
-        for (int i = 0; r->legs[leg] && i < r->n_kv; i++) {
-            const struct kvt_fidelity_case c = {.sink = r->sink,
-                                                .tail = r->tail,
+        for (int i = 0; r->legs[leg] && i < r->n_schemes; i++) {
+            const struct kvt_fidelity_case c = {.sink = r->schemes[i].sink,
+                                                .tail = r->schemes[i].tail,
                                                 .start = r->start,
                                                 .leg = (enum kvt_leg)leg,
                                                 .of = m->cases->n,
                                                 .side = -1,
                                                 .layer = -1,
                                                 .head = -1};
-            KVT_TRY(add(m, c, r->kv[i], err));
+            KVT_TRY(add(m, c, r->schemes[i].kv, err));
         }
     const int n_schemes = m->cases->n;
     for (m->of = 0; m->of < n_schemes; m->of++) {
@@ -164,14 +164,14 @@ static size_t n_most(const struct kvt_shape *shape) {
 }
 
 static size_t n_taken(const struct kvt_shape *shape, const struct kvt_fidelity_request *r) {
-    return n_most(shape) * KVT_LEG_COUNT * (size_t)r->n_kv;
+    return n_most(shape) * KVT_LEG_COUNT * (size_t)r->n_schemes;
 }
 
 enum kvt_status kvt_fidelity_cases_make(struct kvt_fidelity_cases *out, const struct kvt_shape *shape,
                                         const struct kvt_fidelity_request *request,
                                         const struct kvt_allocator *allocator, struct kvt_error *err) {
     struct kvt_fidelity_cases cases = {.allocator = kvt_allocator_or_default(allocator)};
-    if (request->n_kv < 1)
+    if (request->n_schemes < 1)
         return kvt_fail(err, KVT_ERR_ARG, "no cache to measure; name at least one, such as affine4g64");
     cases.n_taken = n_taken(shape, request);
     cases.items = kvt_take_zero(&cases.allocator, cases.n_taken, sizeof *cases.items);

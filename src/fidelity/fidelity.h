@@ -164,11 +164,16 @@ enum kvt_attribute {
     KVT_ATTRIBUTE_REGIONS = 8, /* 128 first rows, newest rows, both in 16 bits besides */
 };
 
+/* A cache that a user names. */
+struct kvt_fidelity_scheme {
+    const char *kv; /* a plan's string */
+    int sink, tail;
+};
+
 struct kvt_fidelity_request {
-    const char *const *kv; /* caches, each a plan's string */
-    int n_kv;
-    int sink, tail; /* of every one */
-    int64_t start;
+    const struct kvt_fidelity_scheme *schemes;
+    int n_schemes;
+    int64_t start; /* of every one */
     bool legs[KVT_LEG_COUNT];
     bool numerics;      /* a control beside each cache */
     unsigned attribute; /* of enum kvt_attribute; on the first leg that is asked for */
@@ -186,6 +191,66 @@ KVT_MUST_CHECK enum kvt_status kvt_fidelity_cases_make(struct kvt_fidelity_cases
                                                        const struct kvt_fidelity_request *request,
                                                        const struct kvt_allocator *allocator, struct kvt_error *err);
 void kvt_fidelity_cases_finish(struct kvt_fidelity_cases *cases); /* harmless on a zeroed one */
+
+/* ---- sweeps ----------------------------------------------------------------------------------------------------------- */
+
+/* What a cache costs at some length, and whether it is on the front: no other is as small and as close, and one of them better. */
+struct kvt_sweep_point {
+    uint64_t bytes;
+    double bits; /* an element of the rows stored */
+    bool on_front;
+};
+
+/* Fills one point for each row of a result, of caches of `at` rows. Rows of other kinds than SCHEME are on no front. */
+KVT_MUST_CHECK enum kvt_status kvt_sweep_points(struct kvt_sweep_point *points, const struct kvt_shape *shape,
+                                                const struct kvt_fidelity_case *cases,
+                                                const struct kvt_fidelity_result *result, int64_t at,
+                                                struct kvt_error *err);
+
+/* What one codec on one side of one layer alone costs. */
+struct kvt_sensitivity {
+    int layer;
+    enum kvt_side side;
+    const struct kvt_codec *codec;
+    double kl;
+    uint64_t bytes; /* of that side of that layer */
+};
+
+struct kvt_search_request {
+    const struct kvt_fidelity_options
+        *options; /* text, and how it is run; the cases are those whose codecs may be used */
+    int n_chunks; /* that the search looks at, of the options' */
+    int sink, tail;
+    int64_t at; /* rows */
+    uint64_t budget;
+};
+
+/* A mixed plan under a budget. */
+struct kvt_search {
+    char *kv;
+    uint64_t bytes;                /* at `at` rows, at most the budget */
+    double expected_kl;            /* the sum of its parts */
+    struct kvt_sensitivity *parts; /* by layer, side and bytes */
+    int n_parts, n_taken;
+    struct kvt_allocator allocator;
+};
+
+/* Measures first each codec on one side of all layers, then those that are on that side's front on each layer alone, and chooses for each
+ * layer and side so that the sum of the losses is small and the bytes fit. RANGE where nothing fits. Failures of kvt_fidelity_run,
+ * CANCELLED too: nothing is found then. */
+KVT_MUST_CHECK enum kvt_status kvt_sweep_search(struct kvt_search *out, const struct kvt_model *model,
+                                                const struct kvt_search_request *request, struct kvt_error *err);
+void kvt_search_finish(struct kvt_search *search); /* harmless on a zeroed one */
+
+/* A choice of one option for each item, so that the sum of costs is small and that of bytes at most the budget: greedily along the
+ * lower hulls, then into what is left. options: n_items lists, each by rising bytes and falling cost, list i of n_options[i];
+ * chosen[i] becomes an index. False where not even the smallest fit. */
+struct kvt_choice_option {
+    uint64_t bytes;
+    double cost;
+};
+bool kvt_choose(int *chosen, const struct kvt_choice_option *const *options, const int *n_options, int n_items,
+                uint64_t budget);
 
 /* ---- codecs on rows -------------------------------------------------------------------------------------------------- */
 
@@ -297,6 +362,18 @@ KVT_MUST_CHECK enum kvt_status kvt_fidelity_sample(struct kvt_ids *out, const st
 /* "good", "marginal" or "bad": the tiers of mlx-quant-fidelity's KV probe. They say nothing about any task. */
 const char *kvt_fidelity_tier(const struct kvt_fidelity_row *row);
 
+/* What a sweep adds to a report. */
+struct kvt_sweep {
+    int64_t at;                           /* rows */
+    const struct kvt_sweep_point *points; /* of each row of the result */
+    const struct kvt_search *search;      /* NULL: there was no budget; otherwise also: */
+    uint64_t budget;
+    int sink, tail;                      /* of the plan */
+    const struct kvt_fidelity_row *plan; /* measured on the same chunks as the rows */
+    int best;                            /* the row with the least KL among those of no more bytes; -1: none */
+    int search_chunks;
+};
+
 /* What a report says besides the numbers. */
 struct kvt_fidelity_about {
     const char *model, *text; /* how the user named them */
@@ -308,6 +385,7 @@ struct kvt_fidelity_about {
     const char *command, *level, *blas;
     int n_threads;
     uint64_t model_hash, text_hash;
+    const struct kvt_sweep *sweep; /* NULL: none */
     /* To show the worst positions' texts; NULL: without. */
     const struct kvt_text *tokenizer;
     const int32_t *ids;
@@ -316,8 +394,17 @@ struct kvt_fidelity_about {
 /* Appends a table for people, 80 to 110 columns; then what controls and attribution say. */
 KVT_MUST_CHECK enum kvt_status kvt_fidelity_table(struct kvt_buf *out, const struct kvt_fidelity_result *result,
                                                   const struct kvt_fidelity_about *about);
+/* Appends the caches of a sweep by size, and its plan; about->sweep is needed. */
+KVT_MUST_CHECK enum kvt_status kvt_fidelity_sweep_table(struct kvt_buf *out, const struct kvt_fidelity_result *result,
+                                                        const struct kvt_fidelity_about *about);
 /* Appends one JSON object, as docs/fidelity.schema.json has it. What is infinite or missing is null. */
 KVT_MUST_CHECK enum kvt_status kvt_fidelity_json(struct kvt_buf *out, const struct kvt_fidelity_result *result,
+                                                 const struct kvt_fidelity_about *about);
+
+/* Appends the report as Markdown, and as one HTML page with plots that needs nothing from elsewhere. */
+KVT_MUST_CHECK enum kvt_status kvt_fidelity_markdown(struct kvt_buf *out, const struct kvt_fidelity_result *result,
+                                                     const struct kvt_fidelity_about *about);
+KVT_MUST_CHECK enum kvt_status kvt_fidelity_html(struct kvt_buf *out, const struct kvt_fidelity_result *result,
                                                  const struct kvt_fidelity_about *about);
 
 #endif

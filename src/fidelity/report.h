@@ -33,6 +33,9 @@ bool kvt_report_has(const struct kvt_report *r, enum kvt_fidelity_kind kind);
 /* Whether rows say on which leg they are: where there are both, or only the decode leg. */
 bool kvt_report_names_legs(const struct kvt_report *r);
 
+/* Of a sweep the row after `last` by bytes, then by KL: the first with last = -1; -1 after the last. */
+int kvt_report_next_by_bytes(const struct kvt_report *r, int last);
+
 /* What a part of a cache is called: "K alone", "layer 3, V", "without layer 3", "layer 3, head 1", "128 first rows kept". */
 enum { KVT_PART_BYTES = 48 };
 void kvt_report_part(char out[KVT_PART_BYTES], const struct kvt_report *r, int i);
@@ -43,5 +46,11 @@ bool kvt_report_context(struct kvt_buf *out, const struct kvt_report *r, const s
                         int max);
 /* Appends one token's text, in one line. */
 KVT_MUST_CHECK enum kvt_status kvt_report_token(struct kvt_buf *out, const struct kvt_report *r, int32_t id);
+
+/* The plots of the HTML report; one that has nothing to show appends nothing. */
+KVT_MUST_CHECK enum kvt_status kvt_report_pareto(struct kvt_buf *out, const struct kvt_report *r);
+KVT_MUST_CHECK enum kvt_status kvt_report_depth(struct kvt_buf *out, const struct kvt_report *r);
+KVT_MUST_CHECK enum kvt_status kvt_report_layers(struct kvt_buf *out, const struct kvt_report *r);
+KVT_MUST_CHECK enum kvt_status kvt_report_tail(struct kvt_buf *out, const struct kvt_report *r);
 
 #endif

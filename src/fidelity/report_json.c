@@ -84,17 +84,26 @@ static int add_control(json_t *object, const struct kvt_report *r, int i) {
            json_object_set_new(object, "path", number(all - quantizer));
 }
 
+/* What a sweep adds to a cache's object. */
+static int add_point(json_t *object, const struct kvt_report *r, int i) {
+    const struct kvt_sweep *s = r->about->sweep;
+    if (!s) return 0;
+    return json_object_set_new(object, "sweep_bytes", json_integer((json_int_t)s->points[i].bytes)) |
+           json_object_set_new(object, "sweep_bits", number(s->points[i].bits)) |
+           json_object_set_new(object, "on_front", json_boolean(s->points[i].on_front));
+}
+
 static json_t *scheme(const struct kvt_report *r, int i) {
     const struct kvt_fidelity_row *row = &r->result->rows[i];
     const enum kvt_leg leg = r->about->cases[i].leg;
-    json_t *object =
-        json_pack("{s:o, s:s, s:o, s:I, s:o, s:o, s:{s:o, s:o}, s:o, s:o, s:s, s:o, s:o}", "kv", text(row->kv), "leg",
-                  kvt_leg_name(leg), "bits_per_element", number(row->bits_per_element), "cache_bytes",
-                  (json_int_t)row->cache_bytes, "kl", kl(row), "flips", number(row->flips), "top1", "change",
-                  number(row->top_change), "rms", number(row->top_rms), "ppl", number(row->ppl), "ppl_ref",
-                  number(r->result->ppl_ref[leg]), "tier", kvt_fidelity_tier(row), "seconds", number(row->seconds),
-                  "worst", worst(r, row));
-    if (object && add_control(object, r, i) == 0) return object;
+    json_t *object = json_pack("{s:o, s:s, s:i, s:i, s:o, s:I, s:o, s:o, s:{s:o, s:o}, s:o, s:o, s:s, s:o, s:o}", "kv",
+                               text(row->kv), "leg", kvt_leg_name(leg), "sink", r->about->cases[i].sink, "tail",
+                               r->about->cases[i].tail, "bits_per_element", number(row->bits_per_element),
+                               "cache_bytes", (json_int_t)row->cache_bytes, "kl", kl(row), "flips", number(row->flips),
+                               "top1", "change", number(row->top_change), "rms", number(row->top_rms), "ppl",
+                               number(row->ppl), "ppl_ref", number(r->result->ppl_ref[leg]), "tier",
+                               kvt_fidelity_tier(row), "seconds", number(row->seconds), "worst", worst(r, row));
+    if (object && add_control(object, r, i) == 0 && add_point(object, r, i) == 0) return object;
     json_decref(object);
     return NULL;
 }
@@ -139,6 +148,26 @@ static json_t *attribution(const struct kvt_report *r) {
 
 /* ---- the whole -------------------------------------------------------------------------------------------------------- */
 
+static json_t *sensitivities(const struct kvt_search *search) {
+    json_t *list = json_array();
+    for (int i = 0; i < search->n_parts; i++) {
+        const struct kvt_sensitivity *part = &search->parts[i];
+        json_array_append_new(list,
+                              json_pack("{s:i, s:s, s:s, s:o, s:I}", "layer", part->layer, "side",
+                                        part->side == KVT_SIDE_K ? "K" : "V", "codec", kvt_codec_info(part->codec).name,
+                                        "kl_mean", number(part->kl), "bytes", (json_int_t)part->bytes));
+    }
+    return list;
+}
+
+static json_t *plan(const struct kvt_sweep *s) {
+    if (!s || !s->search) return json_null();
+    return json_pack("{s:o, s:i, s:i, s:I, s:I, s:o, s:o, s:o, s:o}", "kv", text(s->search->kv), "sink", s->sink,
+                     "tail", s->tail, "cache_bytes", (json_int_t)s->search->bytes, "budget", (json_int_t)s->budget,
+                     "kl", kl(s->plan), "flips", number(s->plan->flips), "expected_kl", number(s->search->expected_kl),
+                     "parts", sensitivities(s->search));
+}
+
 static json_t *text_or_null(const char *s) { return s ? text(s) : json_null(); }
 
 static json_t *rerun(const struct kvt_fidelity_about *a) {
@@ -151,12 +180,13 @@ static int add_bytes(const char *data, size_t len, void *out) { return kvt_buf_a
 
 static json_t *make_object(const struct kvt_fidelity_result *result, const struct kvt_fidelity_about *a) {
     const struct kvt_report r = {result, a};
-    return json_pack("{s:i, s:o, s:o, s:s, s:i, s:i, s:I, s:i, s:i, s:i, s:I, s:i, s:o, s:o, s:o, s:o}", "schema", 1,
-                     "model", text(a->model), "text", text(a->text), "reference", a->reference, "chunk", a->chunk,
-                     "chunks", result->n_chunks, "positions", (json_int_t)result->n_positions, "warmup", a->warmup,
-                     "sink", a->sink, "tail", a->tail, "start", (json_int_t)a->start, "prefill_chunk", a->prefill_chunk,
-                     "schemes", schemes(&r), "attribution", attribution(&r), "tail_ranks",
-                     numbers(kvt_tail_ranks, KVT_TAIL_POINTS), "rerun", rerun(a));
+    return json_pack(
+        "{s:i, s:o, s:o, s:s, s:i, s:i, s:I, s:i, s:i, s:i, s:I, s:i, s:o, s:o, s:o, s:o, s:o, s:o}", "schema", 1,
+        "model", text(a->model), "text", text(a->text), "reference", a->reference, "chunk", a->chunk, "chunks",
+        result->n_chunks, "positions", (json_int_t)result->n_positions, "warmup", a->warmup, "sink", a->sink, "tail",
+        a->tail, "start", (json_int_t)a->start, "prefill_chunk", a->prefill_chunk, "schemes", schemes(&r),
+        "attribution", attribution(&r), "tail_ranks", numbers(kvt_tail_ranks, KVT_TAIL_POINTS), "sweep_rows",
+        a->sweep ? json_integer((json_int_t)a->sweep->at) : json_null(), "plan", plan(a->sweep), "rerun", rerun(a));
 }
 
 enum kvt_status kvt_fidelity_json(struct kvt_buf *out, const struct kvt_fidelity_result *result,

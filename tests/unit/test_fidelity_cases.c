@@ -24,11 +24,9 @@ static const struct kvt_shape shape = {3, layers};
 
 static void cases_say_what_is_asked_for(void **state) {
     (void)state;
-    const char *const kv[] = {"kivi4,affine4:1=affine8", "f16"};
-    const struct kvt_fidelity_request request = {.kv = kv,
-                                                 .n_kv = 2,
-                                                 .sink = 128,
-                                                 .tail = 32,
+    const struct kvt_fidelity_scheme schemes[] = {{"kivi4,affine4:1=affine8", 128, 32}, {"f16", 128, 32}};
+    const struct kvt_fidelity_request request = {.schemes = schemes,
+                                                 .n_schemes = 2,
                                                  .legs = {true, true},
                                                  .numerics = true,
                                                  .attribute = KVT_ATTRIBUTE_KV | KVT_ATTRIBUTE_LAYERS |
@@ -65,9 +63,9 @@ static void cases_say_what_is_asked_for(void **state) {
 
 static void memory_for_cases_may_run_out(void **state) {
     (void)state;
-    const char *const kv[] = {"kivi4"};
+    const struct kvt_fidelity_scheme scheme = {"kivi4", 0, 0};
     const struct kvt_fidelity_request request = {
-        .kv = kv, .n_kv = 1, .legs = {true}, .attribute = KVT_ATTRIBUTE_KV | KVT_ATTRIBUTE_REGIONS};
+        .schemes = &scheme, .n_schemes = 1, .legs = {true}, .attribute = KVT_ATTRIBUTE_KV | KVT_ATTRIBUTE_REGIONS};
     enum kvt_status status = KVT_ERR_NOMEM;
     for (size_t n = 1; status != KVT_OK; n++) {
         struct kvt_alloc_counter counter = {.fail_at = n};

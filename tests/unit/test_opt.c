@@ -83,6 +83,31 @@ static void refused(const char *line, const char *sentence) {
     assert_string_equal(err.text, sentence);
 }
 
+/* All arguments after those that have a place go to a list. */
+static void arguments_can_be_many(void **state) {
+    (void)state;
+    struct many {
+        const char *model;
+        struct kvt_opt_texts more;
+        bool flag;
+    } many = {.flag = false};
+    static const struct kvt_opt rows[] = {{KVT_OPT_ARG, .name = "MODEL", .at = offsetof(struct many, model)},
+                                          {KVT_OPT_ARGS, .name = "MORE", .at = offsetof(struct many, more)},
+                                          {KVT_OPT_FLAG, .name = "flag", .at = offsetof(struct many, flag)}};
+    static const struct kvt_command sweep = {.name = "sweep", .options = rows, .n_options = KVT_ARRAY_LEN(rows)};
+    char *argv[] = {(char[]){"m"}, (char[]){"a*"}, (char[]){"--flag"}, (char[]){"b"}, (char[]){"c"}};
+    bool help = false;
+    assert_int_equal(kvt_opt_parse(&sweep, &many, 5, argv, &help, NULL), KVT_OK);
+    assert_string_equal(many.model, "m");
+    assert_int_equal(many.more.n, 3);
+    assert_string_equal(many.more.items[0], "a*");
+    assert_string_equal(many.more.items[2], "c");
+    assert_true(many.flag);
+    many.more.n = 0;
+    assert_int_equal(kvt_opt_parse(&sweep, &many, 1, argv, &help, NULL), KVT_OK); /* none is needed */
+    assert_int_equal(many.more.n, 0);
+}
+
 static void defaults_stay(void **state) {
     (void)state;
     const struct settings s = accepted("a.gguf");
@@ -228,11 +253,11 @@ static void distance_counts_edits(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(defaults_stay),         cmocka_unit_test(every_spelling_is_read),
-        cmocka_unit_test(texts_collect),         cmocka_unit_test(arguments_mix_and_end),
-        cmocka_unit_test(sizes_have_units),      cmocka_unit_test(numbers_are_checked),
-        cmocka_unit_test(mistakes_are_named),    cmocka_unit_test(help_comes_first),
-        cmocka_unit_test(distance_counts_edits),
+        cmocka_unit_test(arguments_can_be_many),  cmocka_unit_test(defaults_stay),
+        cmocka_unit_test(every_spelling_is_read), cmocka_unit_test(texts_collect),
+        cmocka_unit_test(arguments_mix_and_end),  cmocka_unit_test(sizes_have_units),
+        cmocka_unit_test(numbers_are_checked),    cmocka_unit_test(mistakes_are_named),
+        cmocka_unit_test(help_comes_first),       cmocka_unit_test(distance_counts_edits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -48,7 +48,7 @@ static void what_cannot_be_is_said(void **state) {
     char name[KVT_KV_TEXT_MAX + 1];
     memset(name, 'a', KVT_KV_TEXT_MAX);
     name[KVT_KV_TEXT_MAX] = 0;
-    refuses((struct kvt_kv_settings){.kv = name}, KVT_ERR_ARG, "255");
+    refuses((struct kvt_kv_settings){.kv = name}, KVT_ERR_ARG, "4095");
     name[KVT_KV_TEXT_MAX - 1] = 0;
     gives((struct kvt_kv_settings){.kv = name}, name);
 }

@@ -252,6 +252,65 @@ struct kvt_choice_option {
 bool kvt_choose(int *chosen, const struct kvt_choice_option *const *options, const int *n_options, int n_items,
                 uint64_t budget);
 
+/* ---- planted facts ---------------------------------------------------------------------------------------------------- */
+
+/* Whether a model still answers: facts planted in a long text ("Remember this: the code of Maria is 48213.") and asked for at its end,
+ * with each of several caches. The first is what the others are held against. */
+struct kvt_needle_options {
+    const struct kvt_fidelity_scheme *schemes;
+    int n_schemes;
+    const int *lengths; /* tokens of a text with its questions, at most */
+    int n_lengths;
+    int n_depths; /* facts in a text, evenly spread from its beginning to its end */
+    int n_trials; /* texts of each length */
+    int n_agree;  /* tokens that are continued greedily after each text; 0: none */
+    uint64_t seed;
+    const char *filler; /* what the facts are planted in; it is gone round if it is short */
+    size_t filler_len;
+    const char *level;
+    const struct kvt_parallel *parallel;
+    const struct kvt_allocator *allocator;
+    const struct kvt_progress *progress;
+};
+
+struct kvt_needle_cell {
+    int n, n_right; /* right: every token of the answer was the most probable one */
+    int n_lost;     /* of those that the first cache answered right */
+};
+
+/* How long greedy continuations stay the same as with the first cache. */
+struct kvt_agreement {
+    int n, n_whole;      /* texts; those that never diverged */
+    double mean, median; /* tokens before the first that differs */
+};
+
+struct kvt_needle_row {
+    char *kv;
+    int sink, tail;
+    uint64_t cache_bytes;          /* at the largest length */
+    struct kvt_needle_cell *cells; /* [length][depth] */
+    struct kvt_needle_cell all;
+    struct kvt_agreement agreement;
+};
+
+struct kvt_needle_result {
+    int n_rows, n_lengths, n_depths, n_trials, n_agree;
+    int *lengths;
+    struct kvt_needle_row *rows;
+    struct kvt_allocator allocator;
+};
+
+/* ARG for a length that holds no text, RANGE for one past the model's context. CANCELLED: nothing is found. */
+KVT_MUST_CHECK enum kvt_status kvt_needle_run(struct kvt_needle_result *out, const struct kvt_model *model,
+                                              const struct kvt_needle_options *options, struct kvt_error *err);
+void kvt_needle_finish(struct kvt_needle_result *result); /* harmless on a zeroed one */
+
+/* Appends a grid for each cache; one JSON object. */
+KVT_MUST_CHECK enum kvt_status kvt_needle_table(struct kvt_buf *out, const struct kvt_needle_result *result,
+                                                const char *model, const char *text);
+KVT_MUST_CHECK enum kvt_status kvt_needle_json(struct kvt_buf *out, const struct kvt_needle_result *result,
+                                               const char *model, const char *text);
+
 /* ---- codecs on rows -------------------------------------------------------------------------------------------------- */
 
 /* Which side was decoded where attention is compared; the other one keeps its rows. */

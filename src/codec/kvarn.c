@@ -20,12 +20,18 @@
 
 enum { N = KVT_SLICE };
 
-/* One slice: value (r, c) of n_r lines and n_c columns at v[r][c], and what it is divided by. */
+/* One slice: element (r, c) of n_r lines and n_c columns at v[r][c], rotated, in f16, and what it is divided by. */
 struct slice {
     int n_r, n_c;
-    float v[N][N];
+    uint16_t v[N][N];
+    float rms;               /* of all elements; 1 where they are not divided by it */
     float row[N], column[N]; /* current divisors */
 };
+
+/* An element, divided by all that divides it. */
+static float value(const struct slice *s, int r, int c) {
+    return kvt_f32_from_f16(s->v[r][c]) / s->rms / (s->column[c] * s->row[r]);
+}
 
 static float clamp(float x, float lo, float hi) { return x < lo ? lo : x > hi ? hi : x; }
 
@@ -39,7 +45,7 @@ static void column_deviations(const struct slice *s, float *out) {
     float sum[N] = {0}, squares[N] = {0};
     for (int r = 0; r < s->n_r; r++)
         for (int c = 0; c < s->n_c; c++) {
-            const float v = s->v[r][c] / (s->column[c] * s->row[r]);
+            const float v = value(s, r, c);
             sum[c] += v;
             squares[c] += v * v;
         }
@@ -50,7 +56,7 @@ static void row_deviations(const struct slice *s, float *out) {
     for (int r = 0; r < s->n_r; r++) {
         float sum = 0, squares = 0;
         for (int c = 0; c < s->n_c; c++) {
-            const float v = s->v[r][c] / (s->column[c] * s->row[r]);
+            const float v = value(s, r, c);
             sum += v;
             squares += v * v;
         }
@@ -104,19 +110,19 @@ static void normalize(struct slice *s, int iterations) {
     memcpy(s->column, column, sizeof column);
 }
 
-/* Divides a slice by its root mean square, which is returned; a slice of zeros stays. */
-static float even_out(struct slice *s) {
+/* The root mean square of a slice; 1 if it is 0. */
+static float root_mean_square(const struct slice *s) {
     float squares = 0;
     for (int r = 0; r < s->n_r; r++) {
         float line = 0;
-        for (int c = 0; c < s->n_c; c++) line += s->v[r][c] * s->v[r][c];
+        for (int c = 0; c < s->n_c; c++) {
+            const float v = kvt_f32_from_f16(s->v[r][c]);
+            line += v * v;
+        }
         squares += line;
     }
     const float rms = sqrtf(squares / (float)(s->n_r * s->n_c));
-    if (!(rms > 0)) return 1;
-    for (int r = 0; r < s->n_r; r++)
-        for (int c = 0; c < s->n_c; c++) s->v[r][c] /= rms;
-    return rms;
+    return rms > 0 ? rms : 1;
 }
 
 /* Codes of line r, and its scale and zero but for the slice's own factor. */
@@ -125,7 +131,7 @@ static void encode_line(const struct slice *s, int r, const struct kvt_kvarn_rec
     const float top = (float)((1 << bits) - 1);
     float v[N], lo = INFINITY, hi = -INFINITY;
     for (int c = 0; c < s->n_c; c++) {
-        v[c] = s->v[r][c] / (s->column[c] * s->row[r]);
+        v[c] = value(s, r, c);
         lo = v[c] < lo ? v[c] : lo;
         hi = v[c] > hi ? v[c] : hi;
     }
@@ -142,15 +148,15 @@ static void encode_slice(const struct kvt_tile *tile, void *bytes, int slice, st
                          const struct kvt_kvarn_recipe *recipe) {
     const bool is_k = tile->side == KVT_SIDE_K;
     const int first = slice * N; /* channel */
-    const float rms = recipe->parity ? 1 : even_out(s);
+    s->rms = recipe->parity ? 1 : root_mean_square(s);
     normalize(s, recipe->iterations);
     for (int r = 0; r < s->n_r; r++) {
         uint8_t codes[N];
         float scale, zero;
         encode_line(s, r, recipe, tile->format.bits, codes, &scale, &zero);
         const int term = is_k ? first + r : r, lane = is_k ? 0 : first;
-        kvt_tile_put_scale(tile, bytes, term, lane, kvt_f16_from_f32(scale * rms));
-        kvt_tile_put_zero(tile, bytes, term, lane, kvt_f16_from_f32(zero * rms));
+        kvt_tile_put_scale(tile, bytes, term, lane, kvt_f16_from_f32(scale * s->rms));
+        kvt_tile_put_zero(tile, bytes, term, lane, kvt_f16_from_f32(zero * s->rms));
         kvt_tile_put_codes(tile, bytes, term, lane, 0, 1, codes, s->n_c);
     }
     for (int c = 0; c < s->n_c; c++)
@@ -170,7 +176,7 @@ void kvt_kvarn_encode(const struct kvt_kvarn_recipe *recipe, const struct kvt_ti
         for (int t = 0; t < KVT_TILE_ROWS; t++) {
             memcpy(row, rows + t * stride, (size_t)d * sizeof *row);
             if (!recipe->rotated) kvt_rotate_f16(row, d);
-            for (int c = 0; c < n; c++) *(is_k ? &s.v[c][t] : &s.v[t][c]) = row[slice * N + c];
+            for (int c = 0; c < n; c++) *(is_k ? &s.v[c][t] : &s.v[t][c]) = kvt_f16_from_f32(row[slice * N + c]);
         }
         encode_slice(tile, bytes, slice, &s, recipe);
     }

@@ -11,7 +11,9 @@
 #define KVT_ENCODE_KERNELS(X, level)                                                                                   \
     X(f16, level)                                                                                                      \
     X(affine, level)                                                                                                   \
-    X(kivi, level) X(q_0, level) X(q_1, level) X(fp8, level) X(mxfp, level) X(turbo, level) X(f32, level) X(bf16, level)
+    X(kivi, level)                                                                                                     \
+    X(q_0, level) X(q_1, level) X(fp8, level) X(mxfp, level) X(turbo, level) X(f32, level) X(bf16, level)              \
+        X(kvarn, level) X(kvarn_parity, level)
 
 #define KVT_ENCODE_OF(encoder, level) void kvt_encode_##encoder##_##level(const struct kvt_encode_args *args);
 

@@ -62,6 +62,23 @@ INLINE vg vg_power_above(vg a) {
     return vreinterpretq_f32_u32(vandq_u32(bits, vdupq_n_u32(0x7F800000)));
 }
 
+INLINE vg vg_from_f16(const uint16_t *p) { return vf_from_f16(p); }
+INLINE vg vg_sqrt(vg a) { return vsqrtq_f32(a); }
+INLINE vg vg_quotient(vg v, vg divisor, vg inverse) {
+    const vg q = vmulq_f32(v, inverse), near = vfmaq_f32(q, vfmsq_f32(v, q, divisor), inverse);
+    return vfmaq_f32(near, vfmsq_f32(v, near, divisor), inverse);
+}
+INLINE void vg_transpose(vg a[VG]) {
+    const float64x2_t low01 = vreinterpretq_f64_f32(vtrn1q_f32(a[0], a[1]));
+    const float64x2_t high01 = vreinterpretq_f64_f32(vtrn2q_f32(a[0], a[1]));
+    const float64x2_t low23 = vreinterpretq_f64_f32(vtrn1q_f32(a[2], a[3]));
+    const float64x2_t high23 = vreinterpretq_f64_f32(vtrn2q_f32(a[2], a[3]));
+    a[0] = vreinterpretq_f32_f64(vtrn1q_f64(low01, low23));
+    a[1] = vreinterpretq_f32_f64(vtrn1q_f64(high01, high23));
+    a[2] = vreinterpretq_f32_f64(vtrn2q_f64(low01, low23));
+    a[3] = vreinterpretq_f32_f64(vtrn2q_f64(high01, high23));
+}
+
 INLINE void vf_edges(vg *lo, vg *hi, const vf low[4], const vf high[4]) {
     *lo = vpminq_f32(vpminq_f32(low[0], low[1]), vpminq_f32(low[2], low[3]));
     *hi = vpmaxq_f32(vpmaxq_f32(high[0], high[1]), vpmaxq_f32(high[2], high[3]));

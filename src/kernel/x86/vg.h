@@ -38,6 +38,24 @@ INLINE void vg_to_f16(uint16_t *p, vg a) {
 INLINE vg vg_f16(vg a) { return _mm256_cvtph_ps(_mm256_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT)); }
 INLINE vg vg_f16_below(vg a) { return _mm256_cvtph_ps(_mm256_cvtps_ph(a, _MM_FROUND_TO_NEG_INF)); }
 
+INLINE vg vg_from_f16(const uint16_t *p) { return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)p)); }
+INLINE vg vg_sqrt(vg a) { return _mm256_sqrt_ps(a); }
+
+/* v / divisor as the operator gives it, where nothing over- or underflows and inverse = 1 / divisor: with an inverse that is rounded right, a quotient
+ * that is off by less than an ulp and its residual give the right one (Markstein 1990), and the first step gets that near. */
+INLINE vg vg_quotient(vg v, vg divisor, vg inverse) {
+    const vg q = v * inverse, near = _mm256_fmadd_ps(_mm256_fnmadd_ps(q, divisor, v), inverse, q);
+    return _mm256_fmadd_ps(_mm256_fnmadd_ps(near, divisor, v), inverse, near);
+}
+
+/* Lane i of a[r] becomes lane r of a[i]. */
+INLINE void vg_transpose(vg a[VG]) {
+    __m256i w[VG];
+    for (int i = 0; i < VG; i++) w[i] = _mm256_castps_si256(a[i]);
+    words_transpose(w);
+    for (int i = 0; i < VG; i++) a[i] = _mm256_castsi256_ps(w[i]);
+}
+
 /* The smallest power of two that is not below a, which is more than 2^-127. */
 INLINE vg vg_power_above(vg a) {
     const __m256i bits = _mm256_add_epi32(_mm256_castps_si256(a), _mm256_set1_epi32(0x7FFFFF));

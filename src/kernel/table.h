@@ -9,11 +9,21 @@
 
 /* Encoders with kernels of their own, X(encoder, level); any other is its own kernel at every level. */
 #define KVT_ENCODE_KERNELS(X, level)                                                                                   \
+    X(f32, level)                                                                                                      \
     X(f16, level)                                                                                                      \
+    X(bf16, level)                                                                                                     \
     X(affine, level)                                                                                                   \
+    X(affine_metal, level)                                                                                             \
     X(kivi, level)                                                                                                     \
-    X(q_0, level) X(q_1, level) X(fp8, level) X(mxfp, level) X(turbo, level) X(f32, level) X(bf16, level)              \
-        X(kvarn, level) X(kvarn_parity, level)
+    X(kivi_parity, level)                                                                                              \
+    X(kvarn, level)                                                                                                    \
+    X(kvarn_parity, level)                                                                                             \
+    X(q_0, level)                                                                                                      \
+    X(q_1, level)                                                                                                      \
+    X(iq4_nl, level)                                                                                                   \
+    X(fp8, level)                                                                                                      \
+    X(mxfp, level)                                                                                                     \
+    X(turbo, level)
 
 #define KVT_ENCODE_OF(encoder, level) void kvt_encode_##encoder##_##level(const struct kvt_encode_args *args);
 

@@ -44,6 +44,7 @@ INLINE vg vg_min(vg a, vg b) { return vf_min(a, b); }
 INLINE vg vg_max(vg a, vg b) { return vf_max(a, b); }
 INLINE vg vg_abs(vg a) { return vabsq_f32(a); }
 INLINE vg vg_round(vg a) { return vrndnq_f32(a); }
+INLINE vg vg_round_away(vg a) { return vrndaq_f32(a); }
 INLINE int vg_any_equal(vg a, vg b) { return vmaxvq_u32(vceqq_f32(a, b)) != 0; }
 INLINE vg vg_swap_1(vg a) { return vrev64q_f32(a); }
 INLINE vg vg_swap_2(vg a) { return vextq_f32(a, a, 2); }

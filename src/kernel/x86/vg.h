@@ -23,6 +23,11 @@ INLINE vg vg_max(vg a, vg b) { return _mm256_max_ps(a, b); }
 INLINE vg vg_abs(vg a) { return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), a); }
 /* To the nearest whole number, ties to even. */
 INLINE vg vg_round(vg a) { return _mm256_round_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+/* The same, ties away from zero: towards zero after the float below 0.5 is added. */
+INLINE vg vg_round_away(vg a) {
+    const vg half = _mm256_or_ps(_mm256_and_ps(_mm256_set1_ps(-0.0f), a), _mm256_set1_ps(0x1.fffffep-2f));
+    return _mm256_round_ps(a + half, _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC);
+}
 /* a > b ? c : d in each lane. */
 INLINE vg vg_if_above(vg a, vg b, vg c, vg d) { return _mm256_blendv_ps(d, c, _mm256_cmp_ps(a, b, _CMP_GT_OQ)); }
 INLINE int vg_any_equal(vg a, vg b) { return _mm256_movemask_ps(_mm256_cmp_ps(a, b, _CMP_EQ_OQ)) != 0; }

@@ -2,44 +2,17 @@
  * What a user asks for, as cases to run. */
 #include <string.h>
 
-#include "base/buf.h"
 #include "base/check.h"
 #include "fidelity/inside.h"
 
-enum { KV_BYTES_MAX = 1 << 20, SIDES = 2, REGIONS = 3, REGION_ROWS = KVT_TILE_ROWS };
+enum { SIDES = 2, REGIONS = 3, REGION_ROWS = KVT_TILE_ROWS };
 
 struct maker {
     const struct kvt_shape *shape;
     const struct kvt_fidelity_request *request;
     struct kvt_fidelity_cases *cases;
-    const struct kvt_plan *plan; /* of the cache at work */
-    int of;                      /* its index */
+    int of; /* the cache at work */
 };
-
-/* ---- strings ---------------------------------------------------------------------------------------------------------- */
-
-/* Which layers and sides keep their codecs; all else becomes f16. */
-struct choice {
-    bool inverted; /* all layers but `layer` */
-    int layer;     /* -1: every one */
-    int side;      /* -1: both */
-};
-
-static bool chosen(const struct choice *choice, int layer, int side) {
-    const bool in_layer = choice->layer < 0 || (choice->layer == layer) != choice->inverted;
-    return in_layer && (choice->side < 0 || choice->side == side);
-}
-
-static enum kvt_status write_kv(struct kvt_buf *buf, const struct kvt_plan *plan, const struct choice *choice) {
-    KVT_TRY(kvt_buf_addf(buf, "f16"));
-    for (int l = 0; l < kvt_plan_n_layers(plan); l++) {
-        const char *name[SIDES];
-        for (int side = 0; side < SIDES; side++)
-            name[side] = chosen(choice, l, side) ? kvt_codec_info(kvt_plan_layer(plan, l)->codec[side]).name : "f16";
-        KVT_TRY(kvt_buf_addf(buf, ":%d=%s,%s", l, name[KVT_SIDE_K], name[KVT_SIDE_V]));
-    }
-    return KVT_OK;
-}
 
 /* ---- cases ------------------------------------------------------------------------------------------------------------ */
 
@@ -51,44 +24,29 @@ static enum kvt_status add(struct maker *m, struct kvt_fidelity_case c, const ch
     return KVT_OK;
 }
 
-/* A case that explains the cache at work, on its leg, of the layers and sides of a choice. */
-static enum kvt_status add_part(struct maker *m, enum kvt_fidelity_kind kind, const struct choice *choice,
+/* A part of the cache at work, on its leg. */
+static enum kvt_status add_part(struct maker *m, enum kvt_fidelity_kind kind, int layer, int head, int side,
                                 struct kvt_error *err) {
     struct kvt_fidelity_case c = m->cases->items[m->of];
-    struct kvt_buf kv;
     c.kind = kind;
     c.of = m->of;
-    c.side = choice->side;
-    c.layer = choice->layer;
-    kvt_buf_init(&kv, &m->cases->allocator, KV_BYTES_MAX);
-    enum kvt_status status = write_kv(&kv, m->plan, choice);
-    if (status != KVT_OK)
-        kvt_fail(err, status, "not enough memory for the caches to measure");
-    else
-        status = add(m, c, kvt_buf_text(&kv), err);
-    kvt_buf_finish(&kv);
-    return status;
+    c.layer = layer;
+    c.head = head;
+    c.side = side;
+    return add(m, c, c.kv, err);
 }
 
 static enum kvt_status add_layers(struct maker *m, struct kvt_error *err) {
     for (int l = 0; l < m->shape->n_layers; l++) {
-        for (int side = -1; side < SIDES; side++)
-            KVT_TRY(add_part(m, KVT_FIDELITY_LAYER, &(struct choice){false, l, side}, err));
-        KVT_TRY(add_part(m, KVT_FIDELITY_KEPT, &(struct choice){true, l, -1}, err));
+        for (int side = -1; side < SIDES; side++) KVT_TRY(add_part(m, KVT_FIDELITY_LAYER, l, -1, side, err));
+        KVT_TRY(add_part(m, KVT_FIDELITY_KEPT, l, -1, -1, err));
     }
     return KVT_OK;
 }
 
 static enum kvt_status add_heads(struct maker *m, struct kvt_error *err) {
     for (int l = 0; l < m->shape->n_layers; l++)
-        for (int h = 0; h < m->shape->layers[l].n_kv_heads; h++) {
-            struct kvt_fidelity_case c = m->cases->items[m->of];
-            c.kind = KVT_FIDELITY_HEAD;
-            c.of = m->of;
-            c.layer = l;
-            c.head = h;
-            KVT_TRY(add(m, c, c.kv, err));
-        }
+        for (int h = 0; h < m->shape->layers[l].n_kv_heads; h++) KVT_TRY(add_part(m, KVT_FIDELITY_HEAD, l, h, -1, err));
     return KVT_OK;
 }
 
@@ -109,14 +67,9 @@ static enum kvt_status add_regions(struct maker *m, struct kvt_error *err) {
 static enum kvt_status add_parts(struct maker *m, bool attributed, struct kvt_error *err) {
     const struct kvt_fidelity_request *r = m->request;
     const unsigned attribute = attributed ? r->attribute : 0;
-    if (r->numerics) {
-        struct kvt_fidelity_case c = m->cases->items[m->of];
-        c.kind = KVT_FIDELITY_CONTROL;
-        c.of = m->of;
-        KVT_TRY(add(m, c, c.kv, err));
-    }
+    if (r->numerics) KVT_TRY(add_part(m, KVT_FIDELITY_CONTROL, -1, -1, -1, err));
     for (int side = 0; (attribute & KVT_ATTRIBUTE_KV) && side < SIDES; side++)
-        KVT_TRY(add_part(m, KVT_FIDELITY_SIDE, &(struct choice){false, -1, side}, err));
+        KVT_TRY(add_part(m, KVT_FIDELITY_SIDE, -1, -1, side, err));
     if (attribute & KVT_ATTRIBUTE_LAYERS) KVT_TRY(add_layers(m, err));
     if (attribute & KVT_ATTRIBUTE_HEADS) KVT_TRY(add_heads(m, err));
     if (attribute & KVT_ATTRIBUTE_REGIONS) KVT_TRY(add_regions(m, err));
@@ -142,17 +95,8 @@ static enum kvt_status make_all(struct maker *m, struct kvt_error *err) {
             KVT_TRY(add(m, c, r->schemes[i].kv, err));
         }
     const int n_schemes = m->cases->n;
-    for (m->of = 0; m->of < n_schemes; m->of++) {
-        const struct kvt_fidelity_case *c = &m->cases->items[m->of];
-        const struct kvt_plan_options options = {
-            .struct_size = sizeof options, .kv = c->kv, .sink = c->sink, .tail = c->tail, .start = c->start};
-        struct kvt_plan *plan;
-        KVT_TRY(kvt_plan_create(&plan, m->shape, &options, &m->cases->allocator, err));
-        m->plan = plan;
-        const enum kvt_status status = add_parts(m, (int)c->leg == first_leg(r), err);
-        kvt_plan_destroy(plan);
-        KVT_TRY(status);
-    }
+    for (m->of = 0; m->of < n_schemes; m->of++)
+        KVT_TRY(add_parts(m, (int)m->cases->items[m->of].leg == first_leg(r), err));
     return KVT_OK;
 }
 
@@ -176,7 +120,7 @@ enum kvt_status kvt_fidelity_cases_make(struct kvt_fidelity_cases *out, const st
     cases.n_taken = n_taken(shape, request);
     cases.items = kvt_take_zero(&cases.allocator, cases.n_taken, sizeof *cases.items);
     if (!cases.items) return kvt_fail(err, KVT_ERR_NOMEM, "not enough memory for the caches to measure");
-    const enum kvt_status status = make_all(&(struct maker){shape, request, &cases, NULL, 0}, err);
+    const enum kvt_status status = make_all(&(struct maker){shape, request, &cases, 0}, err);
     if (status == KVT_OK)
         *out = cases;
     else

@@ -55,11 +55,11 @@ const char *kvt_leg_name(enum kvt_leg leg); /* "prefill", "decode" */
 
 enum kvt_fidelity_kind {
     KVT_FIDELITY_SCHEME,  /* a cache that was asked for */
-    KVT_FIDELITY_CONTROL, /* its decoded rows, through plain attention in 32 bits */
+    KVT_FIDELITY_CONTROL, /* its decoded rows, through plain attention in 32 bits; so are the parts: */
     KVT_FIDELITY_SIDE,    /* its keys or its values alone; the other side in 16 bits */
     KVT_FIDELITY_LAYER,   /* one layer alone: keys, values or both */
     KVT_FIDELITY_KEPT,    /* all layers but one */
-    KVT_FIDELITY_HEAD,    /* one KV head of one layer alone, through plain attention */
+    KVT_FIDELITY_HEAD,    /* one KV head of one layer alone */
     KVT_FIDELITY_REGION   /* the first rows, the newest, or both kept in 16 bits besides */
 };
 
@@ -186,7 +186,7 @@ struct kvt_fidelity_cases {
     struct kvt_allocator allocator;
 };
 
-/* The caches come first, leg by leg, in the order of the request. What kvt_plan_create says of a cache's string. */
+/* The caches come first, leg by leg, in the order of the request; their strings are looked at by kvt_fidelity_check. */
 KVT_MUST_CHECK enum kvt_status kvt_fidelity_cases_make(struct kvt_fidelity_cases *out, const struct kvt_shape *shape,
                                                        const struct kvt_fidelity_request *request,
                                                        const struct kvt_allocator *allocator, struct kvt_error *err);

@@ -8,12 +8,18 @@
 
 /* ---- plain attention over decoded rows -------------------------------------------------------------------------------- */
 
+/* What is decoded from its codec; -1: of every layer, head, both sides. The rest stays in 16 bits, behind the same frontiers. */
+struct kvt_part {
+    int layer, head, side;
+    bool inverted; /* all layers but that one */
+};
+static const struct kvt_part kvt_part_all = {-1, -1, -1, false};
+
 /* Takes attention's place in a session: keeps every row twice, as it is in 16 bits and as its codec gives it back, and attends
- * in plain 32-bit arithmetic to what the plan's cache would show a query. Only what `layer` and `head` name is decoded from its codec,
- * -1 all of them; the rest stays in 16 bits. */
+ * in plain 32-bit arithmetic to what the plan's cache would show a query. */
 struct kvt_plain;
 KVT_MUST_CHECK enum kvt_status kvt_plain_create(struct kvt_plain **out, const struct kvt_plan *plan, int n_ctx,
-                                                int layer, int head, const struct kvt_parallel *parallel,
+                                                const struct kvt_part *part, const struct kvt_parallel *parallel,
                                                 const struct kvt_allocator *allocator, struct kvt_error *err);
 void kvt_plain_destroy(struct kvt_plain *plain);
 struct kvt_tap kvt_plain_tap(struct kvt_plain *plain);

@@ -8,15 +8,25 @@ const char *kvt_leg_name(enum kvt_leg leg) {
     return names[leg];
 }
 
+/* Parts go through plain attention, where what is not encoded is behind the same frontiers as in the whole. */
 static bool is_plain(const struct kvt_fidelity_case *c) {
-    return c->kind == KVT_FIDELITY_CONTROL || c->kind == KVT_FIDELITY_HEAD;
+    return c->kind != KVT_FIDELITY_SCHEME && c->kind != KVT_FIDELITY_REGION;
+}
+
+static struct kvt_part part_of(const struct kvt_fidelity_case *c) {
+    struct kvt_part part = kvt_part_all;
+    if (c->kind == KVT_FIDELITY_SIDE || c->kind == KVT_FIDELITY_LAYER) part.side = c->side;
+    if (c->kind == KVT_FIDELITY_LAYER || c->kind == KVT_FIDELITY_KEPT || c->kind == KVT_FIDELITY_HEAD)
+        part.layer = c->layer;
+    if (c->kind == KVT_FIDELITY_HEAD) part.head = c->head;
+    part.inverted = c->kind == KVT_FIDELITY_KEPT;
+    return part;
 }
 
 static enum kvt_status open_plain(struct kvt_lane *lane, const struct kvt_lane_options *o, struct kvt_error *err) {
-    const bool one_head = o->of->kind == KVT_FIDELITY_HEAD;
+    const struct kvt_part part = part_of(o->of);
     if (!is_plain(o->of)) return KVT_OK;
-    return kvt_plain_create(&lane->plain, lane->plan, o->n_ctx, one_head ? o->of->layer : -1,
-                            one_head ? o->of->head : -1, o->parallel, o->allocator, err);
+    return kvt_plain_create(&lane->plain, lane->plan, o->n_ctx, &part, o->parallel, o->allocator, err);
 }
 
 static enum kvt_status open_lane(struct kvt_lane *lane, const struct kvt_model *model, const struct kvt_lane_options *o,

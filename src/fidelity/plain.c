@@ -19,7 +19,8 @@ struct kvt_plain {
     struct kvt_allocator allocator;
     struct kvt_parallel parallel;
     const struct kvt_plan *plan; /* the caller's */
-    int n_ctx, layer, head;
+    int n_ctx;
+    struct kvt_part part;
     int max_heads;
     struct kept *kept; /* [layer][max_heads] */
     float *rows;       /* by KV head: a tile of rows */
@@ -89,9 +90,9 @@ static bool take_memory(struct kvt_plain *p) {
     return true;
 }
 
-enum kvt_status kvt_plain_create(struct kvt_plain **out, const struct kvt_plan *plan, int n_ctx, int layer, int head,
-                                 const struct kvt_parallel *parallel, const struct kvt_allocator *allocator,
-                                 struct kvt_error *err) {
+enum kvt_status kvt_plain_create(struct kvt_plain **out, const struct kvt_plan *plan, int n_ctx,
+                                 const struct kvt_part *part, const struct kvt_parallel *parallel,
+                                 const struct kvt_allocator *allocator, struct kvt_error *err) {
     const struct kvt_allocator a = kvt_allocator_or_default(allocator);
     struct kvt_plain *p = kvt_take_zero(&a, 1, sizeof *p);
     if (!p) return kvt_fail(err, KVT_ERR_NOMEM, "no memory for the control");
@@ -99,8 +100,7 @@ enum kvt_status kvt_plain_create(struct kvt_plain **out, const struct kvt_plan *
     p->parallel = parallel ? *parallel : (struct kvt_parallel){1, NULL, NULL};
     p->plan = plan;
     p->n_ctx = n_ctx;
-    p->layer = layer;
-    p->head = head;
+    p->part = *part;
     find_sizes(p);
     if (!take_memory(p)) {
         kvt_plain_destroy(p);
@@ -173,12 +173,17 @@ static enum kvt_status append_wide(const struct append *a, int head, enum kvt_si
     return KVT_OK;
 }
 
+static bool is_in(const struct kvt_part *part, int layer, int head, enum kvt_side side) {
+    const bool in_layer = part->layer < 0 || (part->layer == layer) != part->inverted;
+    return in_layer && (part->head < 0 || part->head == head) && (part->side < 0 || part->side == (int)side);
+}
+
 /* The whole groups that end among the new rows; rows of the sink are in none. */
 static enum kvt_status append_coded(const struct append *a, int head, enum kvt_side side, struct kvt_error *err) {
     struct kvt_plain *p = a->p;
     struct kept *kept = &p->kept[a->rows->layer * p->max_heads + head];
     const int d = row_size(a->layer, side), g = a->layer->granularity, sink = a->layer->sink;
-    const bool coded = (p->layer < 0 || p->layer == a->rows->layer) && (p->head < 0 || p->head == head);
+    const bool coded = is_in(&p->part, a->rows->layer, head, side);
     float *rows = p->rows + (size_t)head * p->row_floats;
     const int64_t end = a->rows->position + a->rows->n;
     int64_t at = KVT_MAX(a->rows->position / g * g, (int64_t)sink);

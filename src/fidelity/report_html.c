@@ -7,7 +7,7 @@
 #include "fidelity/plot.h"
 #include "fidelity/report.h"
 
-enum { TEXT_BYTES_MAX = 1 << 16, CONTEXT_TOKENS = 24 };
+enum { TEXT_BYTES_MAX = 1 << 16, CONTEXT_TOKENS = 24, PARTS_OPEN = 8 };
 
 static const char style[] =
     ":root{--bg:#fff;--fg:#1b1e23;--soft:#5c6470;--rule:#d9dde3;--panel:#f6f7f9;--good:#1a7f4b;--marginal:#9a6700;--bad:#b3261e;"
@@ -189,6 +189,12 @@ static bool is_part(const struct kvt_report *r, int i, int of) {
            !kvt_report_is(r, i, KVT_FIDELITY_CONTROL);
 }
 
+static int count_parts(const struct kvt_report *r, int of) {
+    int n = 0;
+    for (int i = 0; i < r->result->n_rows; i++) n += is_part(r, i, of);
+    return n;
+}
+
 static enum kvt_status add_parts_of(struct kvt_buf *out, const struct kvt_report *r, int of) {
     static const char *const heads[] = {"part", "KL mean", "of the whole"};
     const double all = r->result->rows[of].kl.mean;
@@ -197,7 +203,8 @@ static enum kvt_status add_parts_of(struct kvt_buf *out, const struct kvt_report
         char part[KVT_PART_BYTES];
         if (!is_part(r, i, of)) continue;
         if (!begun) {
-            KVT_TRY(kvt_buf_addf(out, "<details open><summary>"));
+            KVT_TRY(
+                kvt_buf_addf(out, count_parts(r, of) > PARTS_OPEN ? "<details><summary>" : "<details open><summary>"));
             KVT_TRY(add_text(out, r->result->rows[of].kv));
             KVT_TRY(kvt_buf_addf(out, ", %s</summary>\n", kvt_leg_name(r->about->cases[of].leg)));
             KVT_TRY(begin_table(out, heads, KVT_ARRAY_LEN(heads)));

@@ -26,10 +26,11 @@ static void label_of(char out[LABEL_BYTES], const struct kvt_report *r, int i) {
 }
 
 static bool is_shown(const struct kvt_report *r, int i) {
-    return kvt_report_is(r, i, KVT_FIDELITY_SCHEME) && r->result->rows[i].kl.mean > 0;
+    return kvt_report_is(r, i, KVT_FIDELITY_SCHEME) && r->about->cases[i].leg == r->about->cases[0].leg &&
+           r->result->rows[i].kl.mean > 0;
 }
 
-/* Caches that have a line of their own, at most SERIES_MAX: all of them, or where there are more those of a sweep's front. */
+/* Caches that have a line of their own, at most SERIES_MAX, on the first leg: all of them, or where there are more those of a sweep's front. */
 static int choose_rows(int rows[SERIES_MAX], const struct kvt_report *r) {
     const struct kvt_sweep *sweep = r->about->sweep;
     int n_all = 0, n = 0;

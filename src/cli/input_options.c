@@ -47,6 +47,7 @@ static enum kvt_status sample(struct kvt_ids *out, const struct kvt_input_settin
     const struct kvt_self_options self = {
         .n = (int)s->self,
         .chunk = reader->chunk,
+        .beyond = reader->beyond,
         .seed = (uint64_t)s->seed,
         .level = reader->level,
         .parallel = reader->parallel,

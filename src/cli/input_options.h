@@ -23,7 +23,8 @@ extern const struct kvt_opt kvt_input_options[KVT_INPUT_N_OPTIONS];
 /* Who reads or writes the text. */
 struct kvt_input_reader {
     const struct kvt_model *model;
-    int chunk; /* tokens; a text that the model writes must fill one */
+    int chunk;   /* tokens; a text that the model writes must fill one */
+    bool beyond; /* it may be longer than the model's context */
     const char *level;
     const struct kvt_parallel *parallel;
     const struct kvt_progress *progress;

@@ -27,6 +27,8 @@ const struct kvt_opt kvt_measure_options[KVT_MEASURE_N_OPTIONS] = {
      .help = "do not score the first N positions of each chunk; -1: those before --quantized-kv-start, if there is one"},
     {KVT_OPT_FLAG, .name = "bos-each-chunk", .at = AT(bos_each_chunk),
      .help = "put BOS in the place of each chunk's first token, as llama.cpp's perplexity tool does"},
+    {KVT_OPT_FLAG, .name = "beyond-context", .at = AT(beyond),
+     .help = "let a chunk be longer than the context that the model was trained for"},
     {KVT_OPT_INT, .name = "prefill-chunk", .value = "N", .at = AT(prefill_chunk), .max = 1 << 30,
      .help = "tokens that are fed at once on the prefill leg; 0: 512"},
     {KVT_OPT_TEXT, .name = "reference-cache", .value = "FOLDER", .at = AT(stored),
@@ -192,6 +194,7 @@ enum kvt_status kvt_measure_fill(struct kvt_fidelity_options *out, const struct 
     *out = (struct kvt_fidelity_options){
         .reference = "f16",
         .chunk = (int)s->chunk,
+        .beyond = s->beyond,
         .n_chunks = (int)s->chunks,
         .warmup = (int)(s->warmup >= 0 ? s->warmup : KVT_MIN(start, (int64_t)1 << 30)),
         .prefill_chunk = (int)s->prefill_chunk,
@@ -207,6 +210,7 @@ enum kvt_status kvt_measure_text(struct kvt_fidelity_options *o, struct kvt_meas
     const struct kvt_input_reader reader = {
         .model = m->model,
         .chunk = o->chunk,
+        .beyond = o->beyond,
         .level = m->settings->level,
         .parallel = &m->parallel,
         .progress = &m->progress.progress,
@@ -227,6 +231,7 @@ struct kvt_fidelity_about kvt_measure_about(const struct kvt_measure *m, const s
         .text = m->text_name,
         .reference = o->reference,
         .chunk = o->chunk,
+        .n_ctx_train = kvt_model_info(m->model).n_ctx_train,
         .warmup = o->warmup,
         .sink = o->cases[0].sink,
         .tail = o->cases[0].tail,

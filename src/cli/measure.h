@@ -12,13 +12,13 @@
 struct kvt_measure_settings {
     const char *level, *stored, *report;
     int64_t chunk, chunks, warmup, prefill_chunk, n_threads;
-    bool bos_each_chunk, quiet;
+    bool bos_each_chunk, beyond, quiet;
 };
 
 #define KVT_MEASURE_DEFAULTS                                                                                           \
     { .chunk = 512, .warmup = -1 }
 
-enum { KVT_MEASURE_N_OPTIONS = 12, KVT_MEASURE_PATH_MAX = 3072 };
+enum { KVT_MEASURE_N_OPTIONS = 13, KVT_MEASURE_PATH_MAX = 3072 };
 extern const struct kvt_opt kvt_measure_options[KVT_MEASURE_N_OPTIONS];
 
 struct kvt_measure {

@@ -88,6 +88,7 @@ struct kvt_fidelity_options {
     const int32_t *ids;    /* the text */
     size_t n_ids;
     int chunk;    /* tokens a chunk, at least 2: the last one is only scored, so chunk - 1 positions */
+    bool beyond;  /* a chunk may be longer than the model's context */
     int n_chunks; /* at most; 0: all that fit. The rest of the text is not used */
     int warmup;   /* positions at the start of each chunk that are fed but not scored */
     int first_id; /* -1, or the token that replaces the first one of every chunk, as llama.cpp's perplexity tool does */
@@ -402,8 +403,9 @@ KVT_MUST_CHECK enum kvt_status kvt_fidelity_read_text(struct kvt_ids *out, const
                                                       const struct kvt_model *model, struct kvt_error *err);
 
 struct kvt_self_options {
-    int n;     /* tokens to make */
-    int chunk; /* each chunk of them is a text of its own, so that a chunk is what the model says after nothing */
+    int n;       /* tokens to make */
+    int chunk;   /* each chunk of them is a text of its own, so that a chunk is what the model says after nothing */
+    bool beyond; /* a chunk may be longer than the model's context */
     uint64_t seed;
     const char *level;
     const struct kvt_parallel *parallel;
@@ -438,6 +440,7 @@ struct kvt_fidelity_about {
     const char *model, *text; /* how the user named them */
     const char *reference;    /* "f16" */
     int chunk, warmup, sink, tail, prefill_chunk;
+    int n_ctx_train; /* of the model; said where a chunk is longer */
     int64_t start;
     const struct kvt_fidelity_case *cases; /* of the result's rows */
     /* To run it again; NULL or 0 where a report is not to say it. */

@@ -39,6 +39,7 @@ struct kvt_lane_options {
     const struct kvt_fidelity_case *of;
     int n_ctx;
     int n_batch; /* of the prefill leg */
+    bool beyond;
     const char *level;
     const struct kvt_parallel *parallel;
     const struct kvt_allocator *allocator;

@@ -43,6 +43,7 @@ static enum kvt_status open_lane(struct kvt_lane *lane, const struct kvt_model *
         .tail = c->tail,
         .start = c->start,
         .n_ctx = o->n_ctx,
+        .beyond = o->beyond,
         .n_batch = c->leg == KVT_LEG_DECODE ? 1 : o->n_batch,
         .n_keep = c->leg == KVT_LEG_DECODE ? 1 : o->n_ctx,
         .level = o->level,

@@ -81,6 +81,9 @@ static enum kvt_status add_head(struct kvt_buf *out, const struct kvt_report *r)
         if (!isnan(r->result->ppl_ref[leg]))
             KVT_TRY(
                 kvt_buf_addf(out, ", perplexity %.4f (%s)", r->result->ppl_ref[leg], kvt_leg_name((enum kvt_leg)leg)));
+    if (a->n_ctx_train && a->chunk > a->n_ctx_train)
+        KVT_TRY(
+            kvt_buf_addf(out, ". A chunk is longer than the %d tokens that the model was trained for", a->n_ctx_train));
     if (a->warmup) KVT_TRY(kvt_buf_addf(out, ". The first %d positions of each chunk are not scored", a->warmup));
     return kvt_buf_addf(out, ".</p>\n");
 }

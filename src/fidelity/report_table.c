@@ -42,6 +42,9 @@ static enum kvt_status add_reference(struct kvt_buf *out, const struct kvt_repor
         KVT_TRY(kvt_buf_addf(out, "; caches keep %d first and %d newest rows in 16 bits", a->sink, a->tail));
     if (a->start)
         KVT_TRY(kvt_buf_addf(out, "\nnothing is encoded while there are fewer than %lld rows", (long long)a->start));
+    if (a->n_ctx_train && a->chunk > a->n_ctx_train)
+        KVT_TRY(
+            kvt_buf_addf(out, "\na chunk is longer than the %d tokens that the model was trained for", a->n_ctx_train));
     if (a->warmup) KVT_TRY(kvt_buf_addf(out, "\nthe first %d positions of each chunk are not scored", a->warmup));
     return kvt_buf_addf(out, "\n");
 }

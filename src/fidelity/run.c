@@ -85,6 +85,7 @@ static enum kvt_status lane_open(struct kvt_lane *out, const struct run *r, cons
     const struct kvt_lane_options options = {
         .of = of,
         .n_ctx = r->n_positions,
+        .beyond = o->beyond,
         .n_batch = KVT_MIN(o->prefill_chunk ? o->prefill_chunk : DEFAULT_BATCH, r->n_positions),
         .level = o->level,
         .parallel = o->parallel,
@@ -220,7 +221,7 @@ enum kvt_status kvt_fidelity_check(const struct kvt_model *model, const struct k
         return kvt_fail(err, KVT_ERR_ARG, "a chunk of %d token%s scores nothing; 2 is the least", o->chunk,
                         o->chunk == 1 ? "" : "s");
     if (o->n_chunks < 0) return kvt_fail(err, KVT_ERR_ARG, "%d chunks make no sense; 0 means all", o->n_chunks);
-    if (o->chunk > n_ctx)
+    if (o->chunk > n_ctx && !o->beyond)
         return kvt_fail(err, KVT_ERR_RANGE, "a chunk of %d tokens is longer than the model's context of %d", o->chunk,
                         n_ctx);
     if (o->warmup < 0 || o->warmup > o->chunk - 2)

@@ -66,6 +66,7 @@ enum kvt_status kvt_fidelity_sample(struct kvt_ids *out, const struct kvt_model 
     const struct kvt_allocator allocator = kvt_allocator_or_default(options->allocator);
     const struct kvt_session_options session = {
         .n_ctx = options->chunk,
+        .beyond = options->beyond,
         .n_batch = 1,
         .level = options->level,
         .parallel = options->parallel,

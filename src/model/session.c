@@ -31,7 +31,7 @@ static enum kvt_status take_sizes(struct kvt_session *s, const struct kvt_sessio
     if (o->n_ctx < 0 || o->n_batch < 0 || o->n_keep < 0)
         return kvt_fail(err, KVT_ERR_ARG, "a session's n_ctx %d, n_batch %d and n_keep %d must not be negative",
                         o->n_ctx, o->n_batch, o->n_keep);
-    if (o->n_ctx > n_ctx_train)
+    if (o->n_ctx > n_ctx_train && !o->beyond)
         return kvt_fail(err, KVT_ERR_RANGE, "a context of %d tokens is more than the %d that the model was trained for",
                         o->n_ctx, n_ctx_train);
     s->n_ctx = o->n_ctx ? o->n_ctx : n_ctx_train;

@@ -180,13 +180,14 @@ static int add_bytes(const char *data, size_t len, void *out) { return kvt_buf_a
 
 static json_t *make_object(const struct kvt_fidelity_result *result, const struct kvt_fidelity_about *a) {
     const struct kvt_report r = {result, a};
-    return json_pack(
-        "{s:i, s:o, s:o, s:s, s:i, s:i, s:I, s:i, s:i, s:i, s:I, s:i, s:o, s:o, s:o, s:o, s:o, s:o}", "schema", 1,
-        "model", text(a->model), "text", text(a->text), "reference", a->reference, "chunk", a->chunk, "chunks",
-        result->n_chunks, "positions", (json_int_t)result->n_positions, "warmup", a->warmup, "sink", a->sink, "tail",
-        a->tail, "start", (json_int_t)a->start, "prefill_chunk", a->prefill_chunk, "schemes", schemes(&r),
-        "attribution", attribution(&r), "tail_ranks", numbers(kvt_tail_ranks, KVT_TAIL_POINTS), "sweep_rows",
-        a->sweep ? json_integer((json_int_t)a->sweep->at) : json_null(), "plan", plan(a->sweep), "rerun", rerun(a));
+    return json_pack("{s:i, s:o, s:o, s:s, s:i, s:i, s:I, s:i, s:i, s:i, s:I, s:i, s:i, s:o, s:o, s:o, s:o, s:o, s:o}",
+                     "schema", 1, "model", text(a->model), "text", text(a->text), "reference", a->reference, "chunk",
+                     a->chunk, "chunks", result->n_chunks, "positions", (json_int_t)result->n_positions, "warmup",
+                     a->warmup, "sink", a->sink, "tail", a->tail, "start", (json_int_t)a->start, "prefill_chunk",
+                     a->prefill_chunk, "n_ctx_train", a->n_ctx_train, "schemes", schemes(&r), "attribution",
+                     attribution(&r), "tail_ranks", numbers(kvt_tail_ranks, KVT_TAIL_POINTS), "sweep_rows",
+                     a->sweep ? json_integer((json_int_t)a->sweep->at) : json_null(), "plan", plan(a->sweep), "rerun",
+                     rerun(a));
 }
 
 enum kvt_status kvt_fidelity_json(struct kvt_buf *out, const struct kvt_fidelity_result *result,

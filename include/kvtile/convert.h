@@ -10,7 +10,7 @@
 
 #include <stdint.h>
 
-#include "kvtile/codec.h"
+#include "kvtile/cache.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -61,6 +61,58 @@ KVT_API KVT_MUST_CHECK enum kvt_status kvt_kvarn_export(const struct kvt_codec *
 KVT_API KVT_MUST_CHECK enum kvt_status kvt_kvarn_import(const struct kvt_codec *codec, enum kvt_side side, int d,
                                                         void *tile, const struct kvt_kvarn_record *in,
                                                         struct kvt_error *err);
+
+/* ---- mlx-lm's prompt caches -------------------------------------------------------------------------------------------- */
+
+/* The two ways in which mlx-lm lays out a prompt cache (save_prompt_cache, a safetensors file). Neither has a version; they are told
+ * apart by their metadata. */
+enum kvt_mlx_layout {
+    KVT_MLX_LAYOUT_OLD, /* to 0.31.3: arrays are cut to the cache's length */
+    KVT_MLX_LAYOUT_NEW  /* 0.32.2: whole buffers, of a multiple of 256 rows here; rows past the length are zeros */
+};
+
+/* One of the file's own texts: mlx-lm's tools write `model` and `tokenizer_config`. */
+struct kvt_mlx_entry {
+    const char *key, *value;
+};
+
+/* Writes a sequence as a prompt cache that mlx-lm loads: a layer of f16 or bf16 is its KVCache, one of affine (b bits, groups of 32, 64 or
+ * 128) its QuantizedKVCache. UNSUPPORTED names a layer that is neither, or that has a sink, a tail, a window, or two codecs, and where
+ * d is no multiple of the group; STATE for an empty sequence, which has no arrays, and in a step; IO; NOMEM. The file is written under
+ * a new name and renamed. */
+KVT_API KVT_MUST_CHECK enum kvt_status kvt_mlx_cache_save(const struct kvt_seq *seq, const char *path,
+                                                          enum kvt_mlx_layout layout,
+                                                          const struct kvt_mlx_entry *entries, int n_entries,
+                                                          struct kvt_error *err);
+
+/* An open prompt cache. Immutable: any thread. */
+struct kvt_mlx_cache;
+
+/* Maps a file of either layout. FORMAT for one that is no prompt cache, is cut, lacks a part, or whose group size, bits or length
+ * contradict its arrays; UNSUPPORTED names a layer of another class than KVCache and QuantizedKVCache, of several sequences, or of
+ * f32. allocator may be NULL. */
+KVT_API KVT_MUST_CHECK enum kvt_status kvt_mlx_cache_open(struct kvt_mlx_cache **out, const char *path,
+                                                          const struct kvt_allocator *allocator, struct kvt_error *err);
+/* The same from bytes in memory, which must outlive it. */
+KVT_API KVT_MUST_CHECK enum kvt_status kvt_mlx_cache_open_memory(struct kvt_mlx_cache **out, const void *data,
+                                                                 size_t bytes, const struct kvt_allocator *allocator,
+                                                                 struct kvt_error *err);
+KVT_API void kvt_mlx_cache_close(struct kvt_mlx_cache *cache); /* NULL is fine */
+
+KVT_API enum kvt_mlx_layout kvt_mlx_cache_layout(const struct kvt_mlx_cache *cache);
+KVT_API int kvt_mlx_cache_n_layers(const struct kvt_mlx_cache *cache);
+KVT_API int64_t kvt_mlx_cache_n_rows(const struct kvt_mlx_cache *cache);
+/* The value of one of its own texts, or NULL. */
+KVT_API const char *kvt_mlx_cache_entry(const struct kvt_mlx_cache *cache, const char *key);
+/* What a plan must have for layer l: its shape, and its codec by name ("affine4g64"). Borrowed; shape may be NULL, and the result is if
+ * there is no such layer. */
+KVT_API const char *kvt_mlx_cache_layer(const struct kvt_mlx_cache *cache, int l, struct kvt_layer_shape *shape);
+
+/* A new sequence with its rows. ARG where the pool's plan has another shape or codec: the sentence names the layer; UNSUPPORTED as
+ * for saving; RANGE for rows, scales or biases that are infinite, NaN or, being bf16, no f16; LIMIT, NOMEM. */
+KVT_API KVT_MUST_CHECK enum kvt_status kvt_mlx_cache_load(struct kvt_seq **out, struct kvt_pool *pool,
+                                                          const struct kvt_mlx_cache *cache, int64_t max_rows,
+                                                          struct kvt_error *err);
 
 #ifdef __cplusplus
 }

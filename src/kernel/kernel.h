@@ -26,7 +26,7 @@ typedef void (*kvt_fold_fn)(float *y, ptrdiff_t ld_y, const float *x, ptrdiff_t 
 /* near. One step of online softmax for n vectors over a tile's rows: vector v's 128 scores are at scores + 128 * v, aligned to 64. With m the
  * larger of max[v] and the largest score, scores become exp(score - m), keep[v] exp(max[v] - m), which rescales what was mixed so far,
  * sum[v] becomes sum[v] * keep[v] + their sum, max[v] becomes m. Scores of -inf weigh 0; where all so far are -inf, max[v]
- * stays -inf, all weights are 0 and keep[v] is 1. */
+ * stays -inf. */
 typedef void (*kvt_soften_fn)(float *scores, int n, float *max, float *sum, float *keep);
 
 /* Rounding noise of weights, kept for one vector over the tiles that it walks: sums of squares, what 8-bit weights have added so far

@@ -2,6 +2,7 @@
  *
  * The reference level: every operation in plain C. (unpack's meaning is codec/tile.c; a test holds the two together.)
  */
+#include <float.h>
 #include <math.h>
 
 #include "base/half.h"
@@ -22,16 +23,12 @@ void kvt_decode_ref(const struct kvt_tile *tile, float *rows, ptrdiff_t stride, 
 static void soften(float *scores, float *max, float *sum, float *keep) {
     float m = *max;
     for (int i = 0; i < KVT_TILE_ROWS; i++) m = scores[i] > m ? scores[i] : m;
-    if (m == -INFINITY) {
-        for (int i = 0; i < KVT_TILE_ROWS; i++) scores[i] = 0;
-        *keep = 1;
-        return;
-    }
-    for (int i = 0; i < KVT_TILE_ROWS; i++) scores[i] = kvt_exp_negative(scores[i] - m);
+    const float base = m > -FLT_MAX ? m : -FLT_MAX; /* where nothing was seen yet all weights are exp(-inf) */
+    for (int i = 0; i < KVT_TILE_ROWS; i++) scores[i] = kvt_exp_negative(scores[i] - base);
     float lane[8] = {0};
     for (int i = 0; i < KVT_TILE_ROWS; i++) lane[i % 8] += scores[i];
     const float total = ((lane[0] + lane[4]) + (lane[2] + lane[6])) + ((lane[1] + lane[5]) + (lane[3] + lane[7]));
-    *keep = kvt_exp_negative(*max - m);
+    *keep = kvt_exp_negative(*max - base);
     *sum = *sum * *keep + total;
     *max = m;
 }

@@ -35,6 +35,7 @@ enum {
 /* What there is of the kernels for eight vectors. */
 #define EACH_DOT_8(X)
 #define EACH_PLAIN_8(X)
+#define EACH_MULTIPLY_8(X)
 
 #define EACH_REGISTER(type, expression)                                                                                \
     type out;                                                                                                          \
@@ -156,13 +157,31 @@ static inline void vi_store_pairs(void *to, vi a, vi b) {
     }
 }
 
-static inline void vf_max_across(const vf *v, int n, float *out) {
+/* n numbers as the first lanes, 0 in the others, and back. n is 1, 2 or 4. */
+static inline vf vf_load_few(const float *p, int n) {
+    float few[4] = {0};
+    for (int i = 0; i < n; i++) few[i] = p[i];
+    return (vf){{vld1q_f32(few), vdupq_n_f32(0), vdupq_n_f32(0), vdupq_n_f32(0)}};
+}
+static inline void vf_store_few(float *p, vf a, int n) {
+    float few[4];
+    vst1q_f32(few, a.r[0]);
+    for (int i = 0; i < n; i++) p[i] = few[i];
+}
+static inline float vf_first(vf a) { return vgetq_lane_f32(a.r[0], 0); }
+
+/* The largest of the 16 lanes of each of n vectors, or their sum, in the first n lanes; 0 in the others. n is 1, 2 or 4. */
+static inline vf vf_max_across(const vf *v, int n) {
+    float out[4];
     for (int i = 0; i < n; i++)
         out[i] = vmaxvq_f32(vmaxq_f32(vmaxq_f32(v[i].r[0], v[i].r[1]), vmaxq_f32(v[i].r[2], v[i].r[3])));
+    return vf_load_few(out, n);
 }
-static inline void vf_sum_across(const vf *v, int n, float *out) {
+static inline vf vf_sum_across(const vf *v, int n) {
+    float out[4];
     for (int i = 0; i < n; i++)
         out[i] = vaddvq_f32(vaddq_f32(vaddq_f32(v[i].r[0], v[i].r[1]), vaddq_f32(v[i].r[2], v[i].r[3])));
+    return vf_load_few(out, n);
 }
 
 /* Asked for by hand: gcc takes a function that only prefetches for one without effect and drops its calls. */

@@ -38,6 +38,7 @@ enum {
 /* What there is of the kernels for eight vectors. */
 #define EACH_DOT_8(X)
 #define EACH_PLAIN_8(X)
+#define EACH_MULTIPLY_8(X)
 
 static inline vf vf_load(const float *p) { return (vf){{_mm256_load_ps(p), _mm256_load_ps(p + 8)}}; }
 static inline void vf_store(float *p, vf a) {
@@ -163,9 +164,9 @@ static inline void vi_store_pairs(void *to, vi a, vi b) {
     }
 }
 
-/* The largest of the 16 lanes of each of n vectors, or their sum. */
+/* The largest of the 16 lanes of each of n vectors, or their sum, in the first n lanes; 0 in the others. n is 1, 2 or 4. */
 #define VF_ACROSS(name, op256, op128, op1)                                                                             \
-    static inline void name##4(const vf *v, float *out) {                                                              \
+    static inline __m128 name##_4(const vf *v) {                                                                       \
         __m256 e[4];                                                                                                   \
         for (int i = 0; i < 4; i++) e[i] = op256(v[i].r[0], v[i].r[1]);                                                \
         const __m256 ab = op256(_mm256_unpacklo_ps(e[0], e[1]), _mm256_unpackhi_ps(e[0], e[1]));                       \
@@ -173,21 +174,36 @@ static inline void vi_store_pairs(void *to, vi a, vi b) {
         const __m256d p = _mm256_castps_pd(ab), q = _mm256_castps_pd(cd);                                              \
         const __m256 f =                                                                                               \
             op256(_mm256_castpd_ps(_mm256_unpacklo_pd(p, q)), _mm256_castpd_ps(_mm256_unpackhi_pd(p, q)));             \
-        _mm_storeu_ps(out, op128(_mm256_castps256_ps128(f), _mm256_extractf128_ps(f, 1)));                             \
+        return op128(_mm256_castps256_ps128(f), _mm256_extractf128_ps(f, 1));                                          \
     }                                                                                                                  \
-    static inline float name##1(vf v) {                                                                                \
+    static inline float name##_1(vf v) {                                                                               \
         const __m256 e = op256(v.r[0], v.r[1]);                                                                        \
         const __m128 f = op128(_mm256_castps256_ps128(e), _mm256_extractf128_ps(e, 1));                                \
         const __m128 g = op128(f, _mm_movehl_ps(f, f));                                                                \
         return _mm_cvtss_f32(op1(g, _mm_movehdup_ps(g)));                                                              \
     }                                                                                                                  \
-    static inline __attribute__((always_inline)) void name(const vf *v, int n, float *out) {                           \
-        int i = 0;                                                                                                     \
-        for (; i + 4 <= n; i += 4) name##4(v + i, out + i);                                                            \
-        for (; i < n; i++) out[i] = name##1(v[i]);                                                                     \
+    static inline __attribute__((always_inline)) vf name(const vf *v, int n) {                                         \
+        const __m128 few = n == 1   ? _mm_set_ss(name##_1(v[0]))                                                       \
+                           : n == 2 ? _mm_setr_ps(name##_1(v[0]), name##_1(v[1]), 0, 0)                                \
+                                    : name##_4(v);                                                                     \
+        return vf_of_few(few);                                                                                         \
     }
+static inline vf vf_of_few(__m128 few) { return (vf){{_mm256_zextps128_ps256(few), _mm256_setzero_ps()}}; }
 VF_ACROSS(vf_max_across, _mm256_max_ps, _mm_max_ps, _mm_max_ss)
 VF_ACROSS(vf_sum_across, _mm256_add_ps, _mm_add_ps, _mm_add_ss)
+/* n numbers as the first lanes, 0 in the others, and back. n is 1, 2 or 4. */
+static inline __attribute__((always_inline)) vf vf_load_few(const float *p, int n) {
+    return vf_of_few(n == 1   ? _mm_load_ss(p)
+                     : n == 2 ? _mm_castpd_ps(_mm_load_sd((const double *)(const void *)p))
+                              : _mm_loadu_ps(p));
+}
+static inline __attribute__((always_inline)) void vf_store_few(float *p, vf a, int n) {
+    const __m128 first = _mm256_castps256_ps128(a.r[0]);
+    if (n == 1) _mm_store_ss(p, first);
+    if (n == 2) _mm_storel_pi((__m64 *)(void *)p, first);
+    if (n == 4) _mm_storeu_ps(p, first);
+}
+static inline float vf_first(vf a) { return _mm256_cvtss_f32(a.r[0]); }
 
 /* Asked for by hand: gcc takes a function that only prefetches for one without effect and drops its calls. */
 static inline void fetch_near(const void *p) { __asm__ volatile("prefetcht0 (%0)" : : "r"(p)); }

@@ -25,8 +25,9 @@ enum {
 /* Independent sums of each of n vectors, to hide the latency of an addition. */
 #define CHAINS(n) ((n) == 1 ? 4 : (n) == 2 ? 4 : (n) == 4 ? 2 : 1)
 /* What there is of the kernels for eight vectors. */
-#define EACH_DOT_8(X)   EACH_DOT(X, 8)
-#define EACH_PLAIN_8(X) EACH_PLAIN(X, 8)
+#define EACH_DOT_8(X)      EACH_DOT(X, 8)
+#define EACH_PLAIN_8(X)    EACH_PLAIN(X, 8)
+#define EACH_MULTIPLY_8(X) EACH_MULTIPLY(X, 8)
 
 static inline vf vf_load(const float *p) { return _mm512_load_ps(p); }
 static inline void vf_store(float *p, vf a) { _mm512_store_ps(p, a); }
@@ -107,24 +108,40 @@ static inline void vi_store_pairs(void *to, vi a, vi b) {
     _mm512_store_si512(to, _mm512_permutexvar_epi64(order, pairs));
 }
 
-/* The largest of the 16 lanes of each of n vectors, or their sum; 1 and multiples of 2. */
+/* The largest of the 16 lanes of each of n vectors, or their sum, in the first n lanes; 0 in the others. n is 1, 2, 4 or 8. */
 #define VF_ACROSS(name, op512, op256, op128, reduce)                                                                   \
-    static inline void name##4(const vf *v, float *out) {                                                              \
+    static inline __m128 name##_4(const vf *v) {                                                                       \
         const __m512 ab = op512(_mm512_unpacklo_ps(v[0], v[1]), _mm512_unpackhi_ps(v[0], v[1]));                       \
         const __m512 cd = op512(_mm512_unpacklo_ps(v[2], v[3]), _mm512_unpackhi_ps(v[2], v[3]));                       \
         const __m512d p = _mm512_castps_pd(ab), q = _mm512_castps_pd(cd);                                              \
         const __m512 e =                                                                                               \
             op512(_mm512_castpd_ps(_mm512_unpacklo_pd(p, q)), _mm512_castpd_ps(_mm512_unpackhi_pd(p, q)));             \
         const __m256 f = op256(_mm512_castps512_ps256(e), _mm512_extractf32x8_ps(e, 1));                               \
-        _mm_storeu_ps(out, op128(_mm256_castps256_ps128(f), _mm256_extractf128_ps(f, 1)));                             \
+        return op128(_mm256_castps256_ps128(f), _mm256_extractf128_ps(f, 1));                                          \
     }                                                                                                                  \
-    static inline __attribute__((always_inline)) void name(const vf *v, int n, float *out) {                           \
-        int i = 0;                                                                                                     \
-        for (; i + 4 <= n; i += 4) name##4(v + i, out + i);                                                            \
-        for (; i < n; i++) out[i] = reduce(v[i]);                                                                      \
+    static inline __attribute__((always_inline)) vf name(const vf *v, int n) {                                         \
+        if (n == 1) return _mm512_zextps128_ps512(_mm_set_ss(reduce(v[0])));                                           \
+        if (n == 2) return _mm512_zextps128_ps512(_mm_setr_ps(reduce(v[0]), reduce(v[1]), 0, 0));                      \
+        const __m512 first = _mm512_zextps128_ps512(name##_4(v));                                                      \
+        return n == 4 ? first : _mm512_insertf32x4(first, name##_4(v + 4), 1);                                         \
     }
 VF_ACROSS(vf_max_across, _mm512_max_ps, _mm256_max_ps, _mm_max_ps, _mm512_reduce_max_ps)
 VF_ACROSS(vf_sum_across, _mm512_add_ps, _mm256_add_ps, _mm_add_ps, _mm512_reduce_add_ps)
+/* n numbers as the first lanes, 0 in the others, and back. n is 1, 2, 4 or 8. */
+static inline __attribute__((always_inline)) vf vf_load_few(const float *p, int n) {
+    return n == 1   ? _mm512_zextps128_ps512(_mm_load_ss(p))
+           : n == 2 ? _mm512_zextps128_ps512(_mm_castpd_ps(_mm_load_sd((const double *)(const void *)p)))
+           : n == 4 ? _mm512_zextps128_ps512(_mm_loadu_ps(p))
+                    : _mm512_zextps256_ps512(_mm256_loadu_ps(p));
+}
+static inline __attribute__((always_inline)) void vf_store_few(float *p, vf a, int n) {
+    const __m128 first = _mm512_castps512_ps128(a);
+    if (n == 1) _mm_store_ss(p, first);
+    if (n == 2) _mm_storel_pi((__m64 *)(void *)p, first);
+    if (n == 4) _mm_storeu_ps(p, first);
+    if (n == 8) _mm256_storeu_ps(p, _mm512_castps512_ps256(a));
+}
+static inline float vf_first(vf a) { return _mm512_cvtss_f32(a); }
 static inline vf vf_magnitude(vf a) { return _mm512_abs_ps(a); }
 static inline bool vf_any_above(vf a, vf b) { return _mm512_cmp_ps_mask(a, b, _CMP_GT_OQ) != 0; }
 

@@ -16,12 +16,13 @@
 #include "base/parallel.h"
 
 enum {
-    MAX_VECTORS = 64, /* query vectors of a job, unless one row has more */
-    MAX_HEADS = 4,    /* KV heads of a job */
-    MANY_JOBS = 32,   /* jobs that keep the threads busy: heads are put together only where there are more */
-    SPLIT_ROWS = 8,   /* query rows up to which the context is split */
-    SPAN_TILES = 16,  /* tiles of one span */
-    PAD = 16          /* floats: rows of scratch are whole vectors of any level, aligned to 64 bytes */
+    MAX_VECTORS =
+        128,         /* query vectors of a job, unless one row has more: unpacking a tile is a small part of its use */
+    MAX_HEADS = 4,   /* KV heads of a job */
+    MANY_JOBS = 32,  /* jobs that keep the threads busy: heads are put together only where there are more */
+    SPLIT_ROWS = 8,  /* query rows up to which the context is split */
+    SPAN_TILES = 16, /* tiles of one span */
+    PAD = 16         /* floats: rows of scratch are whole vectors of any level, aligned to 64 bytes */
 };
 
 /* What all jobs share. */
@@ -96,6 +97,11 @@ static int heads_of(const struct run *run, const struct kvt_step_entry *entry) {
     return heads;
 }
 
+/* Query vectors of a job, at most. */
+static int job_vectors(const struct run *run, const struct kvt_step_entry *entry) {
+    return heads_of(run, entry) * KVT_MIN(entry->n_rows, run->block_rows) * run->group;
+}
+
 static int entry_jobs(const struct run *run, const struct kvt_step_entry *entry) {
     const int groups = (int)kvt_div_up(run->layer->plan.shape.n_kv_heads, heads_of(run, entry));
     return groups * n_blocks(run, entry) * n_spans(entry);
@@ -116,9 +122,9 @@ static struct job find_job(const struct run *run, int i) {
         const int n = entry_jobs(run, entry);
         if (i < n) break;
         i -= n;
-        part += (size_t)n * (size_t)run->n_vectors;
+        part += (size_t)n * (size_t)job_vectors(run, entry);
     }
-    struct job job = {.entry = entry, .n_spans = n_spans(entry), .part = part + (size_t)(i * run->n_vectors)};
+    struct job job = {.entry = entry, .n_spans = n_spans(entry), .part = part + (size_t)(i * job_vectors(run, entry))};
     const int blocks = n_blocks(run, entry), block = i / job.n_spans % blocks, heads = heads_of(run, entry);
     job.span = i % job.n_spans;
     job.first_head = i / job.n_spans / blocks * heads;
@@ -409,7 +415,7 @@ static void merge_spans(const struct run *run, int first) {
         float *a = part(run, job.part + (size_t)v);
         struct kvt_state state = {a[0], a[1]};
         for (int span = 1; span < job.n_spans; span++) {
-            const float *b = part(run, job.part + (size_t)(v + span * run->n_vectors));
+            const float *b = part(run, job.part + (size_t)(v + span * job_vectors(run, job.entry)));
             kvt_state_merge(&state, a + 2, (struct kvt_state){b[0], b[1]}, b + 2, run->ld_v);
         }
         finish(run, &job, v / job.n, v % job.n, state, a + 2);
@@ -439,7 +445,9 @@ static size_t n_parts(const struct run *run) {
         const struct kvt_step_entry *entry = &run->step->entries[i];
         if (entry->n_rows > SPLIT_ROWS) continue;
         const int64_t spans = kvt_div_up(entry->seq->max_rows, (int64_t)SPAN_TILES * KVT_TILE_ROWS);
-        n += (size_t)(run->layer->plan.shape.n_kv_heads * n_blocks(run, entry) * run->n_vectors) * (size_t)spans;
+        const int heads = run->layer->plan.shape.n_kv_heads + MAX_HEADS - 1; /* in whole jobs */
+        const int rows = run->block_rows >= SPLIT_ROWS ? SPLIT_ROWS : (int)kvt_round_up(SPLIT_ROWS, run->block_rows);
+        n += (size_t)(heads * rows * run->group) * (size_t)spans;
     }
     return n;
 }

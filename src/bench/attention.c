@@ -115,14 +115,16 @@ static enum kvt_status open_cache(const struct bench *b, struct cache *c, const 
     KVT_TRY(kvt_pool_create(&c->pool, c->plan, &options, err));
     KVT_TRY(kvt_seq_create(&c->seq, c->pool, rows, err));
     KVT_TRY(kvt_step_create(&c->step, c->pool, 1, FILL_ROWS, err));
-    for (int64_t done = 0; done < rows - 1;) {
-        const int n = (int)KVT_MIN(rows - 1 - done, FILL_ROWS);
+    const int64_t before = rows - b->o->queries;
+    for (int64_t done = 0; done < before;) {
+        const int n = (int)KVT_MIN(before - done, FILL_ROWS);
         KVT_TRY(append(b, c, 0, n, err)); /* done is a multiple of FILL_ROWS */
         KVT_TRY(kvt_step_end(c->step, err));
         done += n;
         KVT_TRY(report(b, "filling the cache", (uint64_t)done, (uint64_t)rows, err));
     }
-    return append(b, c, (int)((rows - 1) % FILL_ROWS), 1, err);
+    const int first = (int)(before % FILL_ROWS);
+    return append(b, c, first + b->o->queries <= FILL_ROWS ? first : 0, b->o->queries, err);
 }
 
 static enum kvt_status attend(const struct bench *b, const struct cache *c, int layer, int gqa, struct kvt_error *err) {
@@ -162,25 +164,26 @@ static void exact(const float *q, const float *k, const float *v, ptrdiff_t stri
 static enum kvt_status measure_error(const struct bench *b, const char *kv, int gqa, double *out,
                                      struct kvt_error *err) {
     enum { ROWS = FILL_ROWS };
-    const int d = b->o->head_size, row = b->o->kv_heads * d, n = ROWS;
+    const int d = b->o->head_size, row = b->o->kv_heads * d, n = ROWS, last = b->o->queries - 1;
     struct cache c = {0};
     double kernel = 0, codec = 0;
     float *decoded = kvt_take(&kvt_allocator_libc, (size_t)(2 * ROWS * d), sizeof *decoded);
     double *work = kvt_take(&kvt_allocator_libc, (size_t)(ROWS + 2 * d), sizeof *work);
     enum kvt_status status = KVT_OK;
     if (!decoded || !work) KVT_TRY_OUT(kvt_fail(err, KVT_ERR_NOMEM, "no memory for the oracle"));
-    /* The last row comes alone, so that it is attended to as in decoding. */
+    /* The last rows come by themselves, as in the steps that are timed; the last one's attention is looked at. */
     KVT_TRY_OUT(open_cache(b, &c, kv, ROWS, 1, err));
     KVT_TRY_OUT(attend(b, &c, 0, gqa, err));
     kvt_step_abandon(c.step);
-    KVT_TRY_OUT(append(b, &c, ROWS - 1, 1, err));
+    KVT_TRY_OUT(append(b, &c, ROWS - b->o->queries, b->o->queries, err));
     KVT_TRY_OUT(kvt_step_end(c.step, err));
     for (int head = 0; head < b->o->kv_heads; head++) {
         const float *k = b->rows + head * d, *v = k + (size_t)FILL_ROWS * (size_t)row;
         KVT_TRY_OUT(kvt_seq_read(c.seq, 0, KVT_SIDE_K, head, 0, n, decoded, d, err));
         KVT_TRY_OUT(kvt_seq_read(c.seq, 0, KVT_SIDE_V, head, 0, n, decoded + ROWS * d, d, err));
         for (int g = 0; g < gqa; g++) {
-            const float *q = b->queries + (head * gqa + g) * d, *got = b->out + (head * gqa + g) * d;
+            const ptrdiff_t at = (ptrdiff_t)last * row * gqa + (head * gqa + g) * d;
+            const float *q = b->queries + at, *got = b->out + at;
             double *of_decoded = work + ROWS, *of_rows = of_decoded + d;
             exact(q, decoded, decoded + ROWS * d, d, n, d, work, of_decoded);
             exact(q, k, v, row, n, d, work, of_rows);
@@ -298,6 +301,11 @@ out:
 
 /* ---- the call ---------------------------------------------------------------------------------------------------------- */
 
+/* Of all query vectors of a step. */
+static size_t vector_floats(const struct bench *b) {
+    return (size_t)(b->o->kv_heads * b->o->head_size) * KVT_BENCH_GQA_MAX * (size_t)b->o->queries;
+}
+
 /* Keys have a bias in each channel, as those of models do, and all rows differ. */
 static void fill_rows(struct bench *b) {
     struct kvt_rng rng = {20261130};
@@ -305,7 +313,7 @@ static void fill_rows(struct bench *b) {
     float *bias = b->out;
     for (size_t c = 0; c < row; c++) bias[c] = kvt_rng_normal(&rng);
     for (size_t i = 0; i < 2 * n; i++) b->rows[i] = kvt_rng_normal(&rng) + (i < n ? bias[i % row] : 0);
-    for (size_t i = 0; i < row * KVT_BENCH_GQA_MAX; i++) b->queries[i] = kvt_rng_normal(&rng);
+    for (size_t i = 0; i < vector_floats(b); i++) b->queries[i] = kvt_rng_normal(&rng);
 }
 
 static void finish(struct bench *b) {
@@ -315,8 +323,8 @@ static void finish(struct bench *b) {
         kvt_give(a, b->caches[i].us, (size_t)b->o->rounds, sizeof(double));
     kvt_give(a, b->caches, (size_t)b->n_caches, sizeof *b->caches);
     kvt_give(a, b->rows, 2 * FILL_ROWS * row, sizeof *b->rows);
-    kvt_give(a, b->queries, row * KVT_BENCH_GQA_MAX, sizeof *b->queries);
-    kvt_give(a, b->out, row * KVT_BENCH_GQA_MAX, sizeof *b->out);
+    kvt_give(a, b->queries, vector_floats(b), sizeof *b->queries);
+    kvt_give(a, b->out, vector_floats(b), sizeof *b->out);
     kvt_give(a, b->read_us, (size_t)(b->n_caches * b->o->rounds), sizeof *b->read_us);
     kvt_give(a, b->scratch, (size_t)b->o->rounds, sizeof *b->scratch);
     kvt_reader_finish(&b->reader);
@@ -334,8 +342,8 @@ static enum kvt_status start(struct bench *b, struct kvt_error *err) {
     b->parallel = (struct kvt_parallel){most, run_gate, &b->gate};
     b->caches = kvt_take_zero(a, (size_t)b->n_caches, sizeof *b->caches);
     b->rows = kvt_take(a, 2 * FILL_ROWS * row, sizeof *b->rows);
-    b->queries = kvt_take(a, row * KVT_BENCH_GQA_MAX, sizeof *b->queries);
-    b->out = kvt_take_zero(a, row * KVT_BENCH_GQA_MAX, sizeof *b->out);
+    b->queries = kvt_take(a, vector_floats(b), sizeof *b->queries);
+    b->out = kvt_take_zero(a, vector_floats(b), sizeof *b->out);
     b->read_us = kvt_take(a, (size_t)(b->n_caches * b->o->rounds), sizeof *b->read_us);
     b->scratch = kvt_take(a, (size_t)b->o->rounds, sizeof *b->scratch);
     bool all = b->caches && b->rows && b->queries && b->out && b->read_us && b->scratch;

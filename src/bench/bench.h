@@ -11,9 +11,9 @@
 #include "kvtile/kvtile.h"
 #include "model/model.h"
 
-enum { KVT_BENCH_GQA_MAX = 16, KVT_BENCH_LIST = 8 };
+enum { KVT_BENCH_GQA_MAX = 16, KVT_BENCH_LIST = 8, KVT_BENCH_QUERIES_MAX = 512 };
 
-/* Attention of one decode step over one layer. */
+/* Attention of one step over one layer. */
 struct kvt_bench_options {
     const char *const *kv; /* caches, "K[,V]"; f16 is measured too, to compare with */
     int n_kv;
@@ -21,6 +21,7 @@ struct kvt_bench_options {
     int n_rows;
     int gqa[KVT_BENCH_LIST], n_gqa; /* query heads per KV head */
     int threads[KVT_BENCH_LIST], n_threads;
+    int queries; /* query rows of the step, the last of `rows`: 1 is decoding, up to 8 verification, more prefill */
     int kv_heads, head_size;
     int rounds;            /* samples of each */
     uint64_t rotate_bytes; /* that are read between two samples of the same layer; 0: four times the last-level cache */

@@ -11,8 +11,8 @@ enum kvt_status kvt_bench_table(struct kvt_buf *out, const struct kvt_bench_resu
                                 const struct kvt_bench_options *o) {
     size_t width = strlen("cache");
     for (int i = 0; i < r->n; i++) width = KVT_MAX(width, strlen(r->row[i].kv));
-    KVT_TRY(kvt_buf_addf(out, "%s; level %s\none layer, %d KV heads of %d; %d samples each, in turn\n", r->machine,
-                         r->level, o->kv_heads, o->head_size, o->rounds));
+    KVT_TRY(kvt_buf_addf(out, "%s; level %s\none layer, %d KV heads of %d; query rows: %d; %d samples each, in turn\n",
+                         r->machine, r->level, o->kv_heads, o->head_size, o->queries, o->rounds));
     for (int t = 0; t < o->n_threads; t++)
         KVT_TRY(kvt_buf_addf(out, "reading with %d thread%s: %.1f GB/s at most\n", o->threads[t],
                              o->threads[t] == 1 ? "" : "s", r->read_gbps[t]));
@@ -25,7 +25,7 @@ enum kvt_status kvt_bench_table(struct kvt_buf *out, const struct kvt_bench_resu
                              (double)row->bytes / (1 << 20), row->read_share, row->vs_f16, row->error_ratio));
     }
     return kvt_buf_addf(
-        out, "\nus: median time of one query row's attention; +-: half the distance of the quartiles. read: share of"
+        out, "\nus: median time of a step's attention; +-: half the distance of the quartiles. read: share of"
              "\nthe speed at which the same process reads as many bytes. f16: times faster than f16. error: what the"
              "\nkernel adds to the codec's own attention error (0.2 is the limit); f16's own is tiny.\n");
 }
@@ -49,8 +49,9 @@ enum kvt_status kvt_bench_json(struct kvt_buf *out, const struct kvt_bench_resul
                                               row->read_share, "vs_f16", row->vs_f16, "error_ratio", row->error_ratio));
     }
     const bool whole = json_array_size(rows) == (size_t)r->n;
-    json_t *root = json_pack("{s:s, s:s, s:i, s:i, s:o, s:o}", "machine", r->machine, "level", r->level, "kv_heads",
-                             o->kv_heads, "head_size", o->head_size, "read_gbps", read, "rows", rows);
+    json_t *root =
+        json_pack("{s:s, s:s, s:i, s:i, s:i, s:o, s:o}", "machine", r->machine, "level", r->level, "kv_heads",
+                  o->kv_heads, "head_size", o->head_size, "queries", o->queries, "read_gbps", read, "rows", rows);
     const int failed = !root || json_dump_callback(root, add_bytes, out, JSON_INDENT(2) | JSON_REAL_PRECISION(6)) != 0;
     json_decref(root);
     return whole && !failed ? kvt_buf_add(out, "\n", 1) : KVT_ERR_NOMEM;

@@ -15,13 +15,19 @@ enum { REPORT_BYTES_MAX = 4 << 20 };
 struct settings {
     const char *what, *model, *level, *rows, *depth, *gqa, *threads;
     struct kvt_opt_texts kv;
-    int64_t kv_heads, head_size, rounds, tokens, n_batch;
+    int64_t queries, kv_heads, head_size, rounds, tokens, n_batch;
     uint64_t rotate;
     bool paced, json, quiet;
 };
 
-static const struct settings defaults = {
-    .rows = "32768", .depth = "0,1024", .gqa = "4", .kv_heads = 8, .head_size = 128, .tokens = 32, .n_batch = 512};
+static const struct settings defaults = {.rows = "32768",
+                                         .depth = "0,1024",
+                                         .gqa = "4",
+                                         .queries = 1,
+                                         .kv_heads = 8,
+                                         .head_size = 128,
+                                         .tokens = 32,
+                                         .n_batch = 512};
 
 static const char *const usual[] = {"q8_0", "kivi8g32", "affine4g64", "kivi4g64", "kivi4g32", "kvarn4", "kivi2g32"};
 
@@ -30,7 +36,7 @@ static const char *const usual[] = {"q8_0", "kivi8g32", "affine4g64", "kivi4g64"
 /* clang-format off */
 static const struct kvt_opt options[] = {
     {KVT_OPT_ARG, .name = "WHAT", .at = AT(what),
-     .help = "attention: of one query row over one layer. step: append of a row and attention, and what the steps take that encode a group. "
+     .help = "attention: of one query row, or a few, over one layer. step: append of a row and attention, and what the steps take that encode a group. "
              "model: a whole model's decoding"},
     {KVT_OPT_ARG, .name = "MODEL", .at = AT(model), .optional = true, .help = "model: a GGUF file"},
     {KVT_OPT_GROUP, .name = "Caches"},
@@ -47,6 +53,8 @@ static const struct kvt_opt options[] = {
      .help = "model: tokens in the cache when a sample begins, ascending; 0 is none"},
     {KVT_OPT_TEXT, .name = "gqa", .value = "N[,N...]", .at = AT(gqa),
      .help = "query heads that share a KV head, 1 to 16; step takes one number"},
+    {KVT_OPT_INT, .name = "queries", .value = "N", .at = AT(queries), .min = 1, .max = KVT_BENCH_QUERIES_MAX,
+     .help = "attention: query rows of the step, the last ones of --rows: 1 is decoding, 2 to 8 verification, more is prefill"},
     {KVT_OPT_TEXT, .name = "threads", .brief = "t", .value = "N[,N...]", .at = AT(threads),
      .help = "threads (none: 1,2; model takes one number, none: as many as there are processors)"},
     {KVT_OPT_INT, .name = "rounds", .value = "N", .at = AT(rounds), .max = 100000,
@@ -126,6 +134,7 @@ static enum kvt_status read_layer_options(struct kvt_bench_options *o, const str
                                           int rounds, struct kvt_error *err) {
     *o = (struct kvt_bench_options){.kv = c->kv,
                                     .n_kv = c->n,
+                                    .queries = (int)s->queries,
                                     .kv_heads = (int)s->kv_heads,
                                     .head_size = (int)s->head_size,
                                     .rounds = s->rounds ? (int)s->rounds : rounds,
@@ -137,6 +146,10 @@ static enum kvt_status read_layer_options(struct kvt_bench_options *o, const str
                         (long long)s->head_size);
     KVT_TRY(read_list(o->rows, &o->n_rows, "rows", s->rows, 1, INT64_C(1) << 30, err));
     KVT_TRY(read_ints(o->gqa, &o->n_gqa, "gqa", s->gqa, 1, KVT_BENCH_GQA_MAX, err));
+    for (int i = 0; i < o->n_rows; i++)
+        if (o->rows[i] < o->queries)
+            return kvt_fail(err, KVT_ERR_RANGE, "%lld rows have no %d query rows: --rows takes at least --queries",
+                            (long long)o->rows[i], o->queries);
     return read_ints(o->threads, &o->n_threads, "threads", s->threads ? s->threads : "1,2", 1, 1024, err);
 }
 

@@ -5,6 +5,8 @@
 #ifndef KERNEL_V32_REF_H
 #define KERNEL_V32_REF_H
 
+enum { FOLD_TOGETHER = 2 }; /* vectors of fold */
+
 typedef struct {
     float f[32];
 } v32;

@@ -7,6 +7,8 @@
 
 #include <arm_neon.h>
 
+enum { FOLD_TOGETHER = 2 }; /* vectors of fold */
+
 typedef struct {
     float32x4_t r[8];
 } v32;

@@ -7,6 +7,8 @@
 
 #include <immintrin.h>
 
+enum { FOLD_TOGETHER = 2 }; /* vectors of fold */
+
 typedef struct {
     __m256 r[4];
 } v32;

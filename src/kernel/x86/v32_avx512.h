@@ -7,6 +7,8 @@
 
 #include <immintrin.h>
 
+enum { FOLD_TOGETHER = 8 }; /* vectors of fold */
+
 typedef struct {
     __m512 r[2];
 } v32;

@@ -148,7 +148,7 @@ static enum kvt_status read_layer_options(struct kvt_bench_options *o, const str
     KVT_TRY(read_ints(o->gqa, &o->n_gqa, "gqa", s->gqa, 1, KVT_BENCH_GQA_MAX, err));
     for (int i = 0; i < o->n_rows; i++)
         if (o->rows[i] < o->queries)
-            return kvt_fail(err, KVT_ERR_RANGE, "%lld rows have no %d query rows: --rows takes at least --queries",
+            return kvt_fail(err, KVT_ERR_ARG, "%lld rows have no %d query rows: --rows takes at least --queries",
                             (long long)o->rows[i], o->queries);
     return read_ints(o->threads, &o->n_threads, "threads", s->threads ? s->threads : "1,2", 1, 1024, err);
 }

@@ -87,7 +87,11 @@ static enum kvt_status run_parts(struct search *s, struct kvt_sensitivity *parts
     struct kvt_fidelity_case *cases = kvt_take_zero(&s->allocator, (size_t)n, sizeof *cases);
     if (!cases) return kvt_fail(err, KVT_ERR_NOMEM, "not enough memory to measure %d parts", n);
     for (int i = 0; i < n; i++)
-        cases[i] = (struct kvt_fidelity_case){.kv = kv[i], .sink = s->request->sink, .tail = s->request->tail, .of = i};
+        cases[i] = (struct kvt_fidelity_case){.kv = kv[i],
+                                              .sink = s->request->sink,
+                                              .tail = s->request->tail,
+                                              .leg = s->request->options->cases[0].leg,
+                                              .of = i};
     o.cases = cases;
     o.n_cases = n;
     o.n_chunks = s->request->n_chunks;

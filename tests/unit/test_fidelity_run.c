@@ -335,6 +335,57 @@ static void a_reference_is_kept(void **state) {
     assert_int_equal(system(command), 0);
 }
 
+/* In the made-up engine all loss is that of layer 0's keys: the plan gives them what the budget has, and the rest the least. */
+static void a_search_gives_bits_to_whom_they_serve(void **state) {
+    (void)state;
+    const char *const kv[] = {"affine4g64", "affine2g64", "affine8g64"}, *want = "affine8g64,affine2g64:1=affine2g64";
+    const struct kvt_fidelity_options o = usual(kv, 3);
+    const struct kvt_shape shape = kvt_model_shape(&model);
+    const struct kvt_plan_options options = {.struct_size = sizeof options, .kv = want};
+    struct kvt_search_request request = {.options = &o, .n_chunks = 1, .at = 1280};
+    struct kvt_search found;
+    struct kvt_plan *plan;
+    assert_int_equal(kvt_plan_create(&plan, &shape, &options, NULL, NULL), KVT_OK);
+    request.budget = kvt_plan_bytes(plan, request.at);
+    assert_int_equal(kvt_sweep_search(&found, &model, &request, NULL), KVT_OK);
+    assert_string_equal(found.kv, want);
+    assert_int_equal(found.bytes, request.budget);
+    near(found.expected_kl, expect(noise_bits(8), text, 29).kl);
+    for (int i = 0; i < found.n_parts; i++)
+        if (found.parts[i].layer != 0 || found.parts[i].side != KVT_SIDE_K) assert_true(found.parts[i].kl == 0);
+    kvt_search_finish(&found);
+    kvt_search_finish(&found);
+    request.budget--; /* a byte less: the next smaller codec */
+    assert_int_equal(kvt_sweep_search(&found, &model, &request, NULL), KVT_OK);
+    assert_string_equal(found.kv, "affine4g64,affine2g64:1=affine2g64");
+    kvt_search_finish(&found);
+    request.budget = 1000;
+    struct kvt_error err;
+    assert_int_equal(kvt_sweep_search(&found, &model, &request, &err), KVT_ERR_RANGE);
+    assert_non_null(strstr(err.text, "1000 bytes at 1280 rows"));
+    kvt_plan_destroy(plan);
+    assert_int_equal(n_sessions, 0);
+}
+
+static void memory_for_a_search_may_run_out(void **state) {
+    (void)state;
+    const char *const kv[] = {"affine4g64", "affine2g64"};
+    struct kvt_fidelity_options o = usual(kv, 2);
+    enum kvt_status status = KVT_ERR_NOMEM;
+    o.chunk = 8;
+    for (size_t n = 1; status != KVT_OK; n += n < 40 ? 1 : 7) {
+        struct kvt_alloc_counter counter = {.fail_at = n};
+        const struct kvt_allocator allocator = kvt_allocator_counted(&counter);
+        const struct kvt_search_request request = {.options = &o, .n_chunks = 1, .at = 1280, .budget = 400000};
+        struct kvt_search found = {.kv = NULL};
+        o.allocator = &allocator;
+        status = kvt_sweep_search(&found, &model, &request, NULL);
+        assert_true(status == KVT_OK || status == KVT_ERR_NOMEM);
+        kvt_search_finish(&found);
+        assert_int_equal(counter.live_blocks, 0);
+    }
+}
+
 static void bits_come_from_allocated_bytes(void **state) {
     (void)state;
     const char *const kv[] = {"f16", "affine4g64"};
@@ -498,6 +549,8 @@ int main(void) {
         cmocka_unit_test(stopping_keeps_whole_chunks),
         cmocka_unit_test(bad_input_is_refused_before_work),
         cmocka_unit_test(logits_that_are_no_numbers_are_an_error),
+        cmocka_unit_test(a_search_gives_bits_to_whom_they_serve),
+        cmocka_unit_test(memory_for_a_search_may_run_out),
         cmocka_unit_test(warmup_and_the_worst_positions),
         cmocka_unit_test(the_decode_leg_feeds_token_by_token),
         cmocka_unit_test(a_reference_is_kept),

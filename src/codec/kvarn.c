@@ -41,27 +41,19 @@ static float deviation(float sum, float squares, int n) {
     return sqrtf(variance > 0 ? variance : 0);
 }
 
-static void column_deviations(const struct slice *s, float *out) {
+/* Standard deviations of all lines, and of all columns unless null; sums go one element after another. */
+static void deviations(const struct slice *s, float *rows, float *columns) {
     float sum[N] = {0}, squares[N] = {0};
-    for (int r = 0; r < s->n_r; r++)
-        for (int c = 0; c < s->n_c; c++) {
-            const float v = value(s, r, c);
-            sum[c] += v;
-            squares[c] += v * v;
-        }
-    for (int c = 0; c < s->n_c; c++) out[c] = deviation(sum[c], squares[c], s->n_r);
-}
-
-static void row_deviations(const struct slice *s, float *out) {
     for (int r = 0; r < s->n_r; r++) {
-        float sum = 0, squares = 0;
+        float row_sum = 0, row_squares = 0;
         for (int c = 0; c < s->n_c; c++) {
             const float v = value(s, r, c);
-            sum += v;
-            squares += v * v;
+            row_sum += v, row_squares += v * v;
+            sum[c] += v, squares[c] += v * v;
         }
-        out[r] = deviation(sum, squares, s->n_c);
+        rows[r] = deviation(row_sum, row_squares, s->n_c);
     }
+    for (int c = 0; columns && c < s->n_c; c++) columns[c] = deviation(sum[c], squares[c], s->n_r);
 }
 
 /* The largest of n numbers over the smallest. */
@@ -74,37 +66,29 @@ static float spread(const float *x, int n) {
     return hi / (lo > 1e-8f ? lo : 1e-8f);
 }
 
-static float imbalance(const struct slice *s) {
-    float d[N];
-    column_deviations(s, d);
-    const float columns = spread(d, s->n_c);
-    row_deviations(s, d);
-    return columns + spread(d, s->n_r);
-}
-
 /* s becomes s * d, within what the format's users accept: exp(-0.3) to exp(10). */
 static void update(float *s, const float *d, int n) {
     for (int i = 0; i < n; i++) s[i] = clamp(s[i] * clamp(d[i], 1e-3f, 1e3f), 0.7408182f, 22026.466f);
 }
 
-/* Leaves the divisors of the most even iterate in s->row and s->column. */
+/* Leaves the divisors of the most even iterate in s->row and s->column. What was measured of the columns to judge one iterate makes
+ * the next. */
 static void normalize(struct slice *s, int iterations) {
-    float row[N], column[N], d[N];
+    float row[N], column[N], rows[N], columns[N], best = INFINITY;
     for (int i = 0; i < N; i++) s->row[i] = s->column[i] = 1;
-    memcpy(row, s->row, sizeof row);
-    memcpy(column, s->column, sizeof column);
     if (iterations == 0) return;
-    float best = imbalance(s);
-    for (int i = 0; i < iterations; i++) {
-        column_deviations(s, d);
-        update(s->column, d, s->n_c);
-        row_deviations(s, d);
-        update(s->row, d, s->n_r);
-        const float now = imbalance(s);
-        if (now > best) continue;
-        best = now;
-        memcpy(row, s->row, sizeof row);
-        memcpy(column, s->column, sizeof column);
+    for (int i = 0;; i++) {
+        deviations(s, rows, columns);
+        const float now = spread(columns, s->n_c) + spread(rows, s->n_r);
+        if (i == 0 || !(now > best)) {
+            best = now;
+            memcpy(row, s->row, sizeof row);
+            memcpy(column, s->column, sizeof column);
+        }
+        if (i == iterations) break;
+        update(s->column, columns, s->n_c);
+        deviations(s, rows, NULL);
+        update(s->row, rows, s->n_r);
     }
     memcpy(s->row, row, sizeof row);
     memcpy(s->column, column, sizeof column);

@@ -100,10 +100,19 @@ INLINE void vf_round_bytes(uint8_t *out, const vf a[32 / VF], uint8_t top, uint8
     for (int k = 0; k < 8; k++) i[k] = vcvtnq_s32_f32(a[k]);
     vf_store_bytes(out, i, top, flip, in_order);
 }
-INLINE void vf_trunc_bytes(uint8_t *out, const vf a[32 / VF], int bias, uint8_t top, uint8_t flip, int in_order) {
+INLINE void vf_trunc_bytes(uint8_t *out, const vf a[32 / VF], uint8_t top, uint8_t flip, int in_order) {
     int32x4_t i[8];
-    for (int k = 0; k < 8; k++) i[k] = vaddq_s32(vcvtq_s32_f32(a[k]), vdupq_n_s32(bias));
+    for (int k = 0; k < 8; k++) i[k] = vcvtq_s32_f32(a[k]);
     vf_store_bytes(out, i, top, flip, in_order);
+}
+INLINE void vf_trunc_signed(uint8_t *out, const vf a[32 / VF], uint8_t flip, int in_order) {
+    (void)in_order;
+    for (int k = 0; k < 2; k++) {
+        int16x4_t i[4];
+        for (int j = 0; j < 4; j++) i[j] = vqmovn_s32(vcvtq_s32_f32(a[4 * k + j]));
+        const int8x16_t bytes = vcombine_s8(vqmovn_s16(vcombine_s16(i[0], i[1])), vqmovn_s16(vcombine_s16(i[2], i[3])));
+        vst1q_u8(out + 16 * k, veorq_u8(vreinterpretq_u8_s8(bytes), vdupq_n_u8(flip)));
+    }
 }
 INLINE void vf_bytes(uint8_t *out, const int32_t *codes, int in_order) {
     int32x4_t i[8];

@@ -57,32 +57,43 @@ INLINE void vf_edges(vg *lo, vg *hi, const vf low[4], const vf high[4]) {
     *hi = vg_max(h4, _mm256_permute2f128_ps(h4, h4, 1));
 }
 
-/* 32 integers of 16 bits or less as bytes, cut to 0 .. top, with some bits flipped. Packing goes by halves, which leaves quads in the order
- * 0 2 4 6 1 3 5 7; that of squares, unless they are to be in order. */
-INLINE void vf_store_bytes(uint8_t *out, const __m256i i[4], uint8_t top, uint8_t flip, int in_order) {
-    const __m256i low = _mm256_packs_epi32(i[0], i[1]), high = _mm256_packs_epi32(i[2], i[3]);
-    __m256i bytes = _mm256_min_epu8(_mm256_packus_epi16(low, high), _mm256_set1_epi8((char)top));
+/* Bytes with some bits flipped. Packing goes by halves, which leaves quads in the order 0 2 4 6 1 3 5 7; that of squares, unless they are to
+ * be in order. */
+INLINE void vf_store_bytes(uint8_t *out, __m256i bytes, uint8_t flip, int in_order) {
     if (in_order) bytes = _mm256_permutevar8x32_epi32(bytes, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
     _mm256_storeu_si256((__m256i *)(void *)out, _mm256_xor_si256(bytes, _mm256_set1_epi8((char)flip)));
+}
+/* 32 integers of 16 bits or less, cut to 0 .. top. */
+INLINE void vf_store_cut(uint8_t *out, const __m256i i[4], uint8_t top, uint8_t flip, int in_order) {
+    const __m256i low = _mm256_packs_epi32(i[0], i[1]), high = _mm256_packs_epi32(i[2], i[3]);
+    const __m256i bytes = _mm256_min_epu8(_mm256_packus_epi16(low, high), _mm256_set1_epi8((char)top));
+    vf_store_bytes(out, bytes, flip, in_order);
 }
 /* 32 floats between -2^31 and 2^31 to the nearest integer, ties to even, cut to 0 .. top, as bytes with some bits flipped. */
 INLINE void vf_round_bytes(uint8_t *out, const vf a[32 / VF], uint8_t top, uint8_t flip, int in_order) {
     __m256i i[4];
     for (int k = 0; k < 4; k++) i[k] = _mm256_cvtps_epi32(a[k]);
-    vf_store_bytes(out, i, top, flip, in_order);
+    vf_store_cut(out, i, top, flip, in_order);
 }
-/* The same towards 0, with `bias` added before the cut. */
-INLINE void vf_trunc_bytes(uint8_t *out, const vf a[32 / VF], int bias, uint8_t top, uint8_t flip, int in_order) {
+/* The same towards 0. */
+INLINE void vf_trunc_bytes(uint8_t *out, const vf a[32 / VF], uint8_t top, uint8_t flip, int in_order) {
     __m256i i[4];
-    for (int k = 0; k < 4; k++) i[k] = _mm256_add_epi32(_mm256_cvttps_epi32(a[k]), _mm256_set1_epi32(bias));
-    vf_store_bytes(out, i, top, flip, in_order);
+    for (int k = 0; k < 4; k++) i[k] = _mm256_cvttps_epi32(a[k]);
+    vf_store_cut(out, i, top, flip, in_order);
+}
+/* The same, cut to -128 .. 127. */
+INLINE void vf_trunc_signed(uint8_t *out, const vf a[32 / VF], uint8_t flip, int in_order) {
+    __m256i i[4];
+    for (int k = 0; k < 4; k++) i[k] = _mm256_cvttps_epi32(a[k]);
+    const __m256i low = _mm256_packs_epi32(i[0], i[1]), high = _mm256_packs_epi32(i[2], i[3]);
+    vf_store_bytes(out, _mm256_packs_epi16(low, high), flip, in_order);
 }
 
 /* 32 integers of 0 .. 255 as bytes. */
 INLINE void vf_bytes(uint8_t *out, const int32_t *codes, int in_order) {
     __m256i i[4];
     for (int k = 0; k < 4; k++) i[k] = _mm256_loadu_si256((const void *)(codes + 8 * k));
-    vf_store_bytes(out, i, 255, 0, in_order);
+    vf_store_cut(out, i, 255, 0, in_order);
 }
 
 /* 32-bit words of quads; and, or and shifts are the operators of C. */

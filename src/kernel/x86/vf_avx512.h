@@ -53,24 +53,29 @@ INLINE void vf_edges(vg *lo, vg *hi, const vf low[4], const vf high[4]) {
 }
 
 /* Packing goes by quarters, which leaves quads in the order 0 4 2 6 1 5 3 7. */
-INLINE void vf_store_bytes(uint8_t *out, __m512i a, __m512i b, uint8_t top, uint8_t flip, int in_order) {
-    const __m512i halves = _mm512_packs_epi32(a, b);
-    __m256i bytes = _mm256_packus_epi16(_mm512_castsi512_si256(halves), _mm512_extracti64x4_epi64(halves, 1));
-    bytes = _mm256_min_epu8(bytes, _mm256_set1_epi8((char)top));
+INLINE void vf_store_bytes(uint8_t *out, __m256i bytes, uint8_t flip, int in_order) {
     if (in_order) bytes = _mm256_permutevar8x32_epi32(bytes, _mm256_setr_epi32(0, 4, 2, 6, 1, 5, 3, 7));
     _mm256_storeu_si256((void *)out, _mm256_xor_si256(bytes, _mm256_set1_epi8((char)flip)));
 }
+INLINE void vf_store_cut(uint8_t *out, __m512i a, __m512i b, uint8_t top, uint8_t flip, int in_order) {
+    const __m512i halves = _mm512_packs_epi32(a, b);
+    const __m256i low = _mm512_castsi512_si256(halves), high = _mm512_extracti64x4_epi64(halves, 1);
+    const __m256i bytes = _mm256_min_epu8(_mm256_packus_epi16(low, high), _mm256_set1_epi8((char)top));
+    vf_store_bytes(out, bytes, flip, in_order);
+}
 INLINE void vf_round_bytes(uint8_t *out, const vf a[32 / VF], uint8_t top, uint8_t flip, int in_order) {
-    vf_store_bytes(out, _mm512_cvtps_epi32(a[0]), _mm512_cvtps_epi32(a[1]), top, flip, in_order);
+    vf_store_cut(out, _mm512_cvtps_epi32(a[0]), _mm512_cvtps_epi32(a[1]), top, flip, in_order);
 }
-INLINE void vf_trunc_bytes(uint8_t *out, const vf a[32 / VF], int bias, uint8_t top, uint8_t flip, int in_order) {
-    const __m512i more = _mm512_set1_epi32(bias);
-    vf_store_bytes(out, _mm512_add_epi32(_mm512_cvttps_epi32(a[0]), more),
-                   _mm512_add_epi32(_mm512_cvttps_epi32(a[1]), more), top, flip, in_order);
+INLINE void vf_trunc_bytes(uint8_t *out, const vf a[32 / VF], uint8_t top, uint8_t flip, int in_order) {
+    vf_store_cut(out, _mm512_cvttps_epi32(a[0]), _mm512_cvttps_epi32(a[1]), top, flip, in_order);
 }
-
+INLINE void vf_trunc_signed(uint8_t *out, const vf a[32 / VF], uint8_t flip, int in_order) {
+    const __m512i halves = _mm512_packs_epi32(_mm512_cvttps_epi32(a[0]), _mm512_cvttps_epi32(a[1]));
+    const __m256i low = _mm512_castsi512_si256(halves), high = _mm512_extracti64x4_epi64(halves, 1);
+    vf_store_bytes(out, _mm256_packs_epi16(low, high), flip, in_order);
+}
 INLINE void vf_bytes(uint8_t *out, const int32_t *codes, int in_order) {
-    vf_store_bytes(out, _mm512_loadu_si512(codes), _mm512_loadu_si512(codes + 16), 255, 0, in_order);
+    vf_store_cut(out, _mm512_loadu_si512(codes), _mm512_loadu_si512(codes + 16), 255, 0, in_order);
 }
 
 typedef uint32_t vw __attribute__((vector_size(4 * VW)));

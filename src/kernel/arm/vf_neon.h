@@ -80,10 +80,13 @@ INLINE void vg_transpose(vg a[VG]) {
     a[3] = vreinterpretq_f32_f64(vtrn2q_f64(high01, high23));
 }
 
-INLINE void vf_edges(vg *lo, vg *hi, const vf low[4], const vf high[4]) {
-    *lo = vpminq_f32(vpminq_f32(low[0], low[1]), vpminq_f32(low[2], low[3]));
-    *hi = vpmaxq_f32(vpmaxq_f32(high[0], high[1]), vpmaxq_f32(high[2], high[3]));
+INLINE vf vf_sizes(const vf a[32 / VF]) {
+    vf size = vf_abs(a[0]);
+    for (int k = 1; k < 32 / VF; k++) size = vf_max(vf_abs(a[k]), size);
+    return size;
 }
+INLINE vg vf_most(const vf a[4]) { return vpmaxq_f32(vpmaxq_f32(a[0], a[1]), vpmaxq_f32(a[2], a[3])); }
+INLINE vg vf_least(const vf a[4]) { return vpminq_f32(vpminq_f32(a[0], a[1]), vpminq_f32(a[2], a[3])); }
 
 /* Squares are in order here. */
 INLINE void vf_store_bytes(uint8_t *out, const int32x4_t i[8], uint8_t top, uint8_t flip, int in_order) {

@@ -43,18 +43,23 @@ INLINE void vf_to_f16(uint16_t *p, vf a) {
     _mm_storeu_si128((__m128i *)(void *)p, _mm256_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT));
 }
 
-/* Lane i of lo (hi) is the smallest lane of low[i] (the largest of high[i]), for four of each. Where vg has eight lanes, four follow again. */
-INLINE void vf_edges(vg *lo, vg *hi, const vf low[4], const vf high[4]) {
-    vf l[2], h[2];
-    for (int i = 0; i < 2; i++) {
-        const vf *a = low + 2 * i, *b = high + 2 * i;
-        l[i] = vf_min(_mm256_unpacklo_ps(a[0], a[1]), _mm256_unpackhi_ps(a[0], a[1]));
-        h[i] = vf_max(_mm256_unpacklo_ps(b[0], b[1]), _mm256_unpackhi_ps(b[0], b[1]));
-    }
-    const vf l4 = vf_min(_mm256_shuffle_ps(l[0], l[1], 0x44), _mm256_shuffle_ps(l[0], l[1], 0xEE));
-    const vf h4 = vf_max(_mm256_shuffle_ps(h[0], h[1], 0x44), _mm256_shuffle_ps(h[0], h[1], 0xEE));
-    *lo = vg_min(l4, _mm256_permute2f128_ps(l4, l4, 1));
-    *hi = vg_max(h4, _mm256_permute2f128_ps(h4, h4, 1));
+/* The largest of four magnitudes, or two, lane by lane. */
+INLINE vf vf_sizes(const vf a[32 / VF]) {
+    return vf_max(vf_max(vf_abs(a[0]), vf_abs(a[1])), vf_max(vf_abs(a[2]), vf_abs(a[3])));
+}
+
+/* Lane i of the result is the largest lane of a[i], for four of them. Where vg has eight lanes, four follow again. */
+INLINE vg vf_most(const vf a[4]) {
+    const vf b = vf_max(_mm256_unpacklo_ps(a[0], a[1]), _mm256_unpackhi_ps(a[0], a[1]));
+    const vf c = vf_max(_mm256_unpacklo_ps(a[2], a[3]), _mm256_unpackhi_ps(a[2], a[3]));
+    const vf d = vf_max(_mm256_shuffle_ps(b, c, 0x44), _mm256_shuffle_ps(b, c, 0xEE));
+    return vg_max(d, _mm256_permute2f128_ps(d, d, 1));
+}
+INLINE vg vf_least(const vf a[4]) {
+    const vf b = vf_min(_mm256_unpacklo_ps(a[0], a[1]), _mm256_unpackhi_ps(a[0], a[1]));
+    const vf c = vf_min(_mm256_unpacklo_ps(a[2], a[3]), _mm256_unpackhi_ps(a[2], a[3]));
+    const vf d = vf_min(_mm256_shuffle_ps(b, c, 0x44), _mm256_shuffle_ps(b, c, 0xEE));
+    return vg_min(d, _mm256_permute2f128_ps(d, d, 1));
 }
 
 /* Bytes with some bits flipped. Packing goes by halves, which leaves quads in the order 0 2 4 6 1 3 5 7; that of squares, unless they are to

@@ -37,19 +37,21 @@ INLINE vf vf_from_f16(const uint16_t *p) { return _mm512_cvtph_ps(_mm256_loadu_s
 INLINE void vf_to_f16(uint16_t *p, vf a) {
     _mm256_storeu_si256((void *)p, _mm512_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
 }
-INLINE void vf_edges(vg *lo, vg *hi, const vf low[4], const vf high[4]) {
-    vf l[2], h[2];
-    for (int i = 0; i < 2; i++) {
-        const vf *a = low + 2 * i, *b = high + 2 * i;
-        l[i] = vf_min(_mm512_unpacklo_ps(a[0], a[1]), _mm512_unpackhi_ps(a[0], a[1]));
-        h[i] = vf_max(_mm512_unpacklo_ps(b[0], b[1]), _mm512_unpackhi_ps(b[0], b[1]));
-    }
-    const vf l4 = vf_min(_mm512_shuffle_ps(l[0], l[1], 0x44), _mm512_shuffle_ps(l[0], l[1], 0xEE));
-    const vf h4 = vf_max(_mm512_shuffle_ps(h[0], h[1], 0x44), _mm512_shuffle_ps(h[0], h[1], 0xEE));
-    const vg l2 = vg_min(_mm512_castps512_ps256(l4), _mm512_extractf32x8_ps(l4, 1));
-    const vg h2 = vg_max(_mm512_castps512_ps256(h4), _mm512_extractf32x8_ps(h4, 1));
-    *lo = vg_min(l2, _mm256_permute2f128_ps(l2, l2, 1));
-    *hi = vg_max(h2, _mm256_permute2f128_ps(h2, h2, 1));
+INLINE vf vf_sizes(const vf a[32 / VF]) { return _mm512_range_ps(a[0], a[1], 0x0B); }
+
+INLINE vg vf_most(const vf a[4]) {
+    const vf b = vf_max(_mm512_unpacklo_ps(a[0], a[1]), _mm512_unpackhi_ps(a[0], a[1]));
+    const vf c = vf_max(_mm512_unpacklo_ps(a[2], a[3]), _mm512_unpackhi_ps(a[2], a[3]));
+    const vf d = vf_max(_mm512_shuffle_ps(b, c, 0x44), _mm512_shuffle_ps(b, c, 0xEE));
+    const vg e = vg_max(_mm512_castps512_ps256(d), _mm512_extractf32x8_ps(d, 1));
+    return vg_max(e, _mm256_permute2f128_ps(e, e, 1));
+}
+INLINE vg vf_least(const vf a[4]) {
+    const vf b = vf_min(_mm512_unpacklo_ps(a[0], a[1]), _mm512_unpackhi_ps(a[0], a[1]));
+    const vf c = vf_min(_mm512_unpacklo_ps(a[2], a[3]), _mm512_unpackhi_ps(a[2], a[3]));
+    const vf d = vf_min(_mm512_shuffle_ps(b, c, 0x44), _mm512_shuffle_ps(b, c, 0xEE));
+    const vg e = vg_min(_mm512_castps512_ps256(d), _mm512_extractf32x8_ps(d, 1));
+    return vg_min(e, _mm256_permute2f128_ps(e, e, 1));
 }
 
 /* Packing goes by quarters, which leaves quads in the order 0 4 2 6 1 5 3 7. */

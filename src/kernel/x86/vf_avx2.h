@@ -24,7 +24,7 @@ INLINE vf vf_max(vf a, vf b) { return _mm256_max_ps(a, b); }
 INLINE vf vf_abs(vf a) { return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), a); }
 INLINE vf vf_with_sign(vf a, vf sign) { return _mm256_or_ps(a, _mm256_and_ps(_mm256_set1_ps(-0.0f), sign)); }
 /* v / scale as the operator gives it, wherever the quotient is within a few ulps of half an odd number below 512, and within one ulp of it elsewhere;
- * inverse = 1 / scale. The first product is off by at most 1.5 ulps; the residual corrects that to within 5e-7 of an ulp before the last rounding.
+ * inverse = 1 / scale. The first product is off by at most 1.5 ulps; the residual corrects that to within 2e-7 of an ulp before the last rounding.
  * Few quotients of floats are that near to where roundings part, and tests/unit/test_kernel.c tries them all. */
 INLINE vf vf_quotient(vf v, vf scale, vf inverse) {
     const vf q = v * inverse;

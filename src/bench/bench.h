@@ -70,7 +70,7 @@ struct kvt_bench_step_row {
     double attend_us, attend_spread;   /* median; half the distance of the quartiles */
     double append_us, append_worst_us; /* mean and worst of all but attention */
     double append_share;               /* of all steps together */
-    double us, worst_us;               /* of a step: median attention, and the median and the worst of the rest */
+    double us, worst_us;               /* of a step: the quickest attention, and the median and the worst of the rest */
     double error; /* attention's, over double precision on the rows before any rounding: root mean squares */
 };
 

@@ -25,9 +25,10 @@ enum kvt_status kvt_bench_step_table(struct kvt_buf *out, const struct kvt_bench
     }
     return kvt_buf_addf(
         out,
-        "\nMicroseconds. attention: median, +-: half the distance of the quartiles. append: all else of a step, mean; worst: at the"
-        "\ndearest of 128 positions, share: its part of all steps. step, worst: median attention and the usual or the worst append; ratio"
-        "\nof the two. every: so many steps, a group is encoded. error: attention's, over double precision on the rows before any rounding.\n");
+        "\nMicroseconds. attention: median, +-: half the distance of the quartiles. append: all else of a step, mean; worst:"
+        "\nat the dearest of 128 positions, share: its part of all steps. step, worst: the quickest attention and the usual or the"
+        "\nworst append; ratio of the two. every: so many steps, a group is encoded. error: attention's, over double precision on"
+        "\nthe rows before any rounding.\n");
 }
 
 enum kvt_status kvt_bench_step_json(struct kvt_buf *out, const struct kvt_bench_step_result *r,

@@ -6,11 +6,10 @@
 
 The layout is that of the mlx-lm that is installed, or lies in FOLDER (pip install --no-deps --target FOLDER mlx-lm==0.31.3; made with 0.31.3
 and 0.32.2). --record writes tests/golden/mlx/LAYOUT.safetensors, which the C test test_mlx_cache reads. Needs numpy and mlx[cpu].
-Without them it is skipped.
+Without those, mlx-lm or the library it is skipped.
 """
 import argparse
 import ctypes
-import importlib.metadata
 import importlib.util
 import os
 import sys
@@ -23,13 +22,18 @@ HEADS, K_SIZE, V_SIZE, ROWS, BITS, GROUP = 2, 64, 32, 130, 4, 32
 ENTRIES = {"model": 'made "up"', "tokenizer_config": '{"a": "\u00e9\\n"}'}
 
 
+def skip(why):
+    print(f"prompt_cache.py: skipped: {why}")
+    sys.exit(0)
+
+
 def load_mlx_lm(folder):
     """mlx_lm.models.cache alone: the package itself imports much that is not needed here."""
     if folder:
         sys.path.insert(0, folder)
     root = importlib.util.find_spec("mlx_lm")
     if not root:
-        sys.exit("prompt_cache.py: mlx-lm is missing: python3 -m pip install --no-deps mlx-lm; skipped")
+        skip("mlx-lm is missing: python3 -m pip install --no-deps mlx-lm")
     for name, path in (("mlx_lm", ""), ("mlx_lm.models", "models")):
         module = types.ModuleType(name)
         module.__path__ = [os.path.join(root.submodule_search_locations[0], path)]
@@ -126,7 +130,9 @@ def main():
         import mlx.core as mx
         import numpy as np
     except ImportError as missing:
-        sys.exit(f"prompt_cache.py: {missing.name} is missing: python3 -m pip install numpy 'mlx[cpu]'; skipped")
+        skip(f"{missing.name} is missing: python3 -m pip install numpy 'mlx[cpu]'")
+    if not os.path.exists(args.library):
+        skip(f"there is no {args.library}: cmake --preset release && cmake --build build/release")
     cache = load_mlx_lm(args.mlx_lm)
     mx.set_default_device(mx.cpu)
     caches = make(mx, np, cache)

@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Attention of one decode step: kvtile beside MLX and PyTorch, on the same rows, in turn.
 
-    python3 bench/peers.py [--rows N,N...] [--threads N,N...] [--rounds N] [--kv SCHEME]... [--json] [--model MODEL.gguf]
+    python3 bench/peers.py [--rows N,N...] [--threads N,N...] [--rounds N] [--peer NAME]... [--kv SCHEME]...
+        [--json] [--model MODEL.gguf]
 
 32 query heads, 8 KV heads of 128, one query row. Compared are, as their users call them:
 
@@ -225,21 +226,25 @@ class Worker:
 
 # ---- kvtile ------------------------------------------------------------------------------------------------------------
 
-def sample_kvtile(args, rows, threads):
-    command = [args.kvtile, "bench", "attention", "--rows", str(rows), "--threads", str(threads), "--gqa", str(GQA),
-               "--kv-heads", str(KV_HEADS), "--head-size", str(SIZE), "--rounds", "15", "--json", "-q"]
+def run_kvtile(args, what, rows, threads, rounds):
+    command = [args.kvtile, "bench", what, "--rows", str(rows), "--threads", str(threads), "--gqa", str(GQA),
+               "--kv-heads", str(KV_HEADS), "--head-size", str(SIZE), "--rounds", str(rounds), "--json", "-q"]
     for kv in args.kv:
-        if kv != "f16":  # which is always there
-            command += ["--kv", kv]
+        command += ["--kv", kv]
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False)
     if done.returncode != 0:
         stop(f"'{' '.join(command)}' ended with status {done.returncode}: {done.stderr}")
     return json.loads(done.stdout)
 
 
+def kvtile_errors(args):
+    """By cache. Of 2048 rows: they come over and over, so more have the same."""
+    return {row["kv"]: row["error"] for row in run_kvtile(args, "step", 2048, 1, 3)["rows"]}
+
+
 # ---- the comparison ----------------------------------------------------------------------------------------------------
 
-def measure(args, workers, rows, threads):
+def measure(args, workers, errors, rows, threads):
     """A list of results at one length and number of threads."""
     samples = {}
 
@@ -249,13 +254,14 @@ def measure(args, workers, rows, threads):
         entry["rounds"].append(statistics.median(us))
 
     for i in range(args.rounds):
-        print(f"\r{rows} rows, {threads} threads, round {i + 1} of {args.rounds} ", end="", file=sys.stderr, flush=True)
+        if sys.stderr.isatty():
+            print(f"\r{rows} rows, {threads} threads, round {i + 1} of {args.rounds} ", end="", file=sys.stderr, flush=True)
         for (name, count), worker in workers.items():
             for variant in LIBRARIES[name].variants if count == threads else ():
                 got = worker.sample(variant, rows)
                 add(f"{name} {variant}", got["us"], got["error"], got["bytes"])
-        for row in sample_kvtile(args, rows, threads)["rows"]:
-            add(f"kvtile {row['kv']}", [row["us"]], row.get("error"), row["bytes"])
+        for row in run_kvtile(args, "attention", rows, threads, 15)["rows"]:
+            add(f"kvtile {row['kv']}", [row["us"]], errors[row["kv"]], row["bytes"])
     out = []
     for name, s in samples.items():
         row = {"name": name, "rows": rows, "threads": threads, "us": statistics.median(s["us"]), "us_min": min(s["us"]),
@@ -269,7 +275,7 @@ def measure(args, workers, rows, threads):
 
 def table(results):
     def cell(x, form):
-        return format(x, form) if x is not None else ""
+        return format(x, form) if x is not None else "-"
 
     head = f"{'':18} {'rows':>6} {'threads':>7} {'us: median (min .. max)':>34} {'MiB':>7}"
     lines = [head + "".join(f" {'/ ' + kv:>10}" for kv in KVTILE) + f" {'error':>9}"]
@@ -280,9 +286,9 @@ def table(results):
     return "\n".join(lines)
 
 
-def start_workers(threads):
+def start_workers(names, threads):
     workers, missing = {}, []
-    for name in LIBRARIES:
+    for name in names:
         if importlib.util.find_spec(name):
             workers.update({(name, count): Worker(name, count) for count in threads})
         else:
@@ -299,6 +305,7 @@ def main():
     parser.add_argument("--rows", type=numbers, default=[1024, 4096, 32768], metavar="N,N...")
     parser.add_argument("--threads", type=numbers, default=[1, 2], metavar="N,N...")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--peer", action="append", choices=LIBRARIES, help="what to compare with (all that are installed)")
     parser.add_argument("--kv", action="append", help="kvtile's caches (kivi4g32, affine4g64, q8_0 and f16)")
     parser.add_argument("--kvtile", default=os.path.join(ROOT, "build", "release", "kvtile"), help="the program")
     parser.add_argument("--model", help="compare a whole model with llama-cpp-python too: bench/engine.py")
@@ -313,15 +320,17 @@ def main():
         stop(f"there is no {args.kvtile}; build it with: cmake --preset release && cmake --build build/release")
     args.kv = args.kv or ["kivi4g32", "affine4g64", "q8_0"]
 
-    workers, missing = start_workers(args.threads)
-    results = [row for rows in args.rows for threads in args.threads for row in measure(args, workers, rows, threads)]
-    print("\r" + " " * 60 + "\r", end="", file=sys.stderr, flush=True)
+    workers, missing = start_workers(args.peer or LIBRARIES, args.threads)
+    errors = kvtile_errors(args)
+    results = [row for rows in args.rows for threads in args.threads for row in measure(args, workers, errors, rows, threads)]
+    if sys.stderr.isatty():
+        print("\r" + " " * 60 + "\r", end="", file=sys.stderr, flush=True)
     versions = {name: worker.version for (name, _), worker in workers.items()}
     for worker in workers.values():
         worker.close()
     for name in missing:
         print(f"{name} is not installed and was left out: python3 -m pip install {PIP[name]}", file=sys.stderr)
-    machine = sample_kvtile(args, 128, 1)["machine"]
+    machine = run_kvtile(args, "attention", 128, 1, 3)["machine"]
     load = os.getloadavg()[0]
     if args.json:
         print(json.dumps({"machine": machine, "load": load, "versions": versions, "rows": results}, indent=2))
@@ -330,7 +339,7 @@ def main():
         print(f"{HEADS} query heads, {KV_HEADS} KV heads of {SIZE}, one query row; {args.rounds} rounds")
         print(table(results))
     if args.model:
-        subprocess.run([sys.executable, os.path.join(ROOT, "bench", "engine.py"), args.model], check=False)
+        subprocess.run([sys.executable, os.path.join(ROOT, "bench", "engine.py"), args.model, "--depth", "0,1024"], check=False)
     return None
 
 

@@ -367,6 +367,29 @@ static void a_search_gives_bits_to_whom_they_serve(void **state) {
     assert_int_equal(n_sessions, 0);
 }
 
+/* Keys in groups make the values of their layer wait, which takes a page that neither shows alone: the search makes room for it. */
+static void a_plan_keeps_to_its_budget(void **state) {
+    (void)state;
+    const char *const kv[] = {"affine2g64", "kivi4g32,affine2g64"};
+    const struct kvt_fidelity_options o = usual(kv, 2);
+    const struct kvt_shape shape = kvt_model_shape(&model);
+    struct kvt_plan *least, *most;
+    struct kvt_plan_options options = {.struct_size = sizeof options, .kv = kv[0]};
+    assert_int_equal(kvt_plan_create(&least, &shape, &options, NULL, NULL), KVT_OK);
+    options.kv = kv[1];
+    assert_int_equal(kvt_plan_create(&most, &shape, &options, NULL, NULL), KVT_OK);
+    struct kvt_search_request request = {.options = &o, .n_chunks = 1, .at = 1290};
+    const uint64_t low = kvt_plan_bytes(least, request.at), high = kvt_plan_bytes(most, request.at);
+    for (request.budget = low; request.budget <= high; request.budget += (high - low) / 8) {
+        struct kvt_search found;
+        assert_int_equal(kvt_sweep_search(&found, &model, &request, NULL), KVT_OK);
+        assert_true(found.bytes <= request.budget);
+        kvt_search_finish(&found);
+    }
+    kvt_plan_destroy(least);
+    kvt_plan_destroy(most);
+}
+
 static void memory_for_a_search_may_run_out(void **state) {
     (void)state;
     const char *const kv[] = {"affine4g64", "affine2g64"};
@@ -551,6 +574,7 @@ int main(void) {
         cmocka_unit_test(logits_that_are_no_numbers_are_an_error),
         cmocka_unit_test(a_search_gives_bits_to_whom_they_serve),
         cmocka_unit_test(memory_for_a_search_may_run_out),
+        cmocka_unit_test(a_plan_keeps_to_its_budget),
         cmocka_unit_test(warmup_and_the_worst_positions),
         cmocka_unit_test(the_decode_leg_feeds_token_by_token),
         cmocka_unit_test(a_reference_is_kept),

@@ -251,7 +251,7 @@ static void the_front_is_what_nothing_beats(void **state) {
     static const struct kvt_shape shape = {1, &layer};
     static const struct kvt_fidelity_case swept[] = {
         {.kv = "affine2g64"}, {.kv = "affine8g64"}, {.kv = "kivi4g64"}, {.kv = "affine2g64"}, {.kv = "f16"}};
-    static const double kl[] = {0.3, 0.2, 0.1, 0.3, 0};
+    static const double kl[] = {0.3, 0.1, 0.1, 0.3, 0}; /* the second is as close as the third, and larger */
     static const bool on_front[] = {true, false, true, true, true}; /* equals do not beat each other */
     struct kvt_fidelity_row its[5] = {{.kv = NULL}};
     struct kvt_fidelity_result result = {.n_rows = 5, .rows = its, .allocator = kvt_allocator_or_default(NULL)};

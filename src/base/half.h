@@ -52,20 +52,22 @@ static inline float kvt_f32_from_bf16(uint16_t h) { return kvt_f32_from_bits((ui
 
 /* ---- 8-bit floats (OCP 8-bit floating point, revision 1.0; MX scales) ------------------------------------------------- */
 
+/* Without branches, so that loops become vectors. */
+
 /* e4m3: exponent bias 7, largest 448, no infinity; the two NaN codes give 0. */
-static inline float kvt_f32_from_e4m3(uint8_t c) {
-    const uint32_t e = c >> 3 & 15u, m = c & 7u, sign = (uint32_t)(c & 0x80u) << 24;
-    if (e == 15 && m == 7) return 0;
-    if (e == 0) return kvt_f32_from_bits(sign | kvt_f32_bits((float)m * 0x1p-9f));
-    return kvt_f32_from_bits(sign | (e + 120u) << 23 | m << 20);
+static inline float kvt_f32_from_e4m3(uint32_t c) {
+    const uint32_t low = c & 0x7Fu, sign = (uint32_t)(c & 0x80u) << 24;
+    const uint32_t normal = (120u << 23) + (low << 20), is_normal = 0u - (low >= 8), is_number = 0u - (low != 0x7F);
+    const uint32_t subnormal = kvt_f32_bits(kvt_f32_from_bits((121u << 23) + (low << 20)) - 0x1p-6f);
+    return kvt_f32_from_bits(((normal & is_normal) | (subnormal & ~is_normal) | sign) & is_number);
 }
 
 /* e5m2: exponent bias 15, largest 57344; infinities and NaNs give 0. */
-static inline float kvt_f32_from_e5m2(uint8_t c) {
-    const uint32_t e = c >> 2 & 31u, m = c & 3u, sign = (uint32_t)(c & 0x80u) << 24;
-    if (e == 31) return 0;
-    if (e == 0) return kvt_f32_from_bits(sign | kvt_f32_bits((float)m * 0x1p-16f));
-    return kvt_f32_from_bits(sign | (e + 112u) << 23 | m << 21);
+static inline float kvt_f32_from_e5m2(uint32_t c) {
+    const uint32_t low = c & 0x7Fu, sign = (uint32_t)(c & 0x80u) << 24;
+    const uint32_t normal = (112u << 23) + (low << 21), is_normal = 0u - (low >= 4), is_number = 0u - (low < 0x7C);
+    const uint32_t subnormal = kvt_f32_bits(kvt_f32_from_bits((113u << 23) + (low << 21)) - 0x1p-14f);
+    return kvt_f32_from_bits(((normal & is_normal) | (subnormal & ~is_normal) | sign) & is_number);
 }
 
 /* e8m0: 2^(c - 127); code 0 is 2^-127, code 255 (a NaN there) gives 2^127. */

@@ -108,7 +108,17 @@ struct kvt_planes {
     int n, width[2];
     int step_quads;
 };
-struct kvt_planes kvt_planes_of(int bits);
+/* Inline, so that kernels for one width know them when they are compiled. */
+static inline struct kvt_planes kvt_planes_of(int bits) {
+    switch (bits) {
+    case 8: return (struct kvt_planes){2, {4, 4}, 2};
+    case 6: return (struct kvt_planes){2, {4, 2}, 4};
+    case 5: return (struct kvt_planes){2, {4, 1}, 8};
+    case 4: return (struct kvt_planes){1, {4, 0}, 2};
+    case 3: return (struct kvt_planes){2, {2, 1}, 8};
+    default: return (struct kvt_planes){1, {2, 0}, 4};
+    }
+}
 /* Terms that codes are stored for: n_terms rounded up to whole steps. */
 int kvt_tile_stored_terms(const struct kvt_tile *tile);
 

@@ -14,17 +14,6 @@ static size_t number_bytes(enum kvt_number number) { return number == KVT_NUMBER
 
 static size_t round_vector(size_t bytes) { return (bytes + VECTOR - 1) / VECTOR * VECTOR; }
 
-struct kvt_planes kvt_planes_of(int bits) {
-    switch (bits) {
-    case 8: return (struct kvt_planes){2, {4, 4}, 2};
-    case 6: return (struct kvt_planes){2, {4, 2}, 4};
-    case 5: return (struct kvt_planes){2, {4, 1}, 8};
-    case 4: return (struct kvt_planes){1, {4, 0}, 2};
-    case 3: return (struct kvt_planes){2, {2, 1}, 8};
-    default: return (struct kvt_planes){1, {2, 0}, 4};
-    }
-}
-
 int kvt_tile_stored_terms(const struct kvt_tile *tile) {
     if (tile->kind == KVT_TILE_PLAIN) return tile->n_terms;
     return (int)kvt_round_up(tile->n_terms, kvt_planes_of(tile->format.bits).step_quads * QUAD);

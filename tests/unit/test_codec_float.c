@@ -18,7 +18,7 @@
 
 /* ---- conversions ----------------------------------------------------------------------------------------------------------- */
 
-static void check_codes(uint8_t (*encode)(float), float (*decode)(uint8_t), int top) {
+static void check_codes(uint8_t (*encode)(float), float (*decode)(uint32_t), int top) {
     for (int c = 0; c <= top; c++) {
         const float x = decode((uint8_t)c);
         assert_int_equal(encode(x), c);

@@ -148,8 +148,7 @@ static enum kvt_status test(struct needle *n, struct kvt_error *err) {
     struct kvt_needle_result result;
     KVT_TRY(read_lengths(n, err));
     KVT_TRY(name_schemes(n, err));
-    KVT_TRY(find_filler(n, err));
-    const struct kvt_needle_options o = {
+    struct kvt_needle_options o = {
         .schemes = n->schemes,
         .n_schemes = n->n_schemes,
         .lengths = n->lengths,
@@ -158,12 +157,14 @@ static enum kvt_status test(struct needle *n, struct kvt_error *err) {
         .n_trials = (int)s->trials,
         .n_agree = (int)s->agree,
         .seed = (uint64_t)s->seed,
-        .filler = kvt_buf_text(&n->filler),
-        .filler_len = n->filler.len,
         .level = s->level,
         .parallel = &n->parallel,
         .progress = &n->progress.progress,
     };
+    KVT_TRY(kvt_needle_check(n->model, &o, err));
+    KVT_TRY(find_filler(n, err));
+    o.filler = kvt_buf_text(&n->filler);
+    o.filler_len = n->filler.len;
     KVT_TRY(kvt_needle_run(&result, n->model, &o, err));
     kvt_term_progress_erase(&n->progress);
     const enum kvt_status status = print_result(n, &result, err);

@@ -301,6 +301,10 @@ struct kvt_needle_result {
     struct kvt_allocator allocator;
 };
 
+/* Whether the schemes and lengths make sense for a model, the filler aside: what kvt_needle_run says of them. */
+KVT_MUST_CHECK enum kvt_status kvt_needle_check(const struct kvt_model *model, const struct kvt_needle_options *options,
+                                                struct kvt_error *err);
+
 /* ARG for a length that holds no text, RANGE for one past the model's context. CANCELLED: nothing is found. */
 KVT_MUST_CHECK enum kvt_status kvt_needle_run(struct kvt_needle_result *out, const struct kvt_model *model,
                                               const struct kvt_needle_options *options, struct kvt_error *err);

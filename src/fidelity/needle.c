@@ -167,7 +167,8 @@ static enum kvt_status run_row(struct run *r, int row, struct kvt_error *err) {
 
 /* ---- all -------------------------------------------------------------------------------------------------------------- */
 
-static enum kvt_status check(const struct kvt_model *model, const struct kvt_needle_options *o, struct kvt_error *err) {
+enum kvt_status kvt_needle_check(const struct kvt_model *model, const struct kvt_needle_options *o,
+                                 struct kvt_error *err) {
     const int n_ctx = kvt_model_info(model).n_ctx_train;
     if (o->n_schemes < 1 || o->n_lengths < 1 || o->n_trials < 1)
         return kvt_fail(err, KVT_ERR_ARG, "a recall test needs a cache, a length and a trial");
@@ -227,7 +228,7 @@ static void finish(struct run *r) {
 
 enum kvt_status kvt_needle_run(struct kvt_needle_result *out, const struct kvt_model *model,
                                const struct kvt_needle_options *options, struct kvt_error *err) {
-    KVT_TRY(check(model, options, err));
+    KVT_TRY(kvt_needle_check(model, options, err));
     const struct kvt_allocator a = kvt_allocator_or_default(options->allocator);
     struct kvt_needle_result result = {.n_lengths = options->n_lengths,
                                        .n_depths = options->n_depths,

@@ -58,8 +58,8 @@ struct kvt_store;
 
 struct kvt_store_key {
     const char *folder;
-    const char *text;    /* whatever the outputs depend on, but for the version of this program: lines */
-    const char *version; /* of the program */
+    const char *text;    /* whatever the outputs depend on, but for this program: lines */
+    const char *program; /* which one: under 32 bytes */
     size_t chunk_bytes;  /* of the outputs of a chunk */
 };
 

@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "base/file.h"
 #include "base/hash.h"
 #include "base/parallel.h"
 #include "fidelity/inside.h"
@@ -16,6 +17,7 @@ enum {
     BLOCK_ROWS_MIN = 16,
     DEFAULT_BATCH = 512,
     KEY_BYTES_MAX = 1536,
+    PROGRAM_BYTES_MAX = 32,
 };
 
 /* What a token costs on a leg, for the progress bar alone. */
@@ -271,10 +273,21 @@ static bool take_memory(struct run *r) {
     return true;
 }
 
+/* The version, and a hash of this program's file: outputs are bit-equal only where the code is the same. Without /proc the
+ * version alone. */
+static void name_program(char name[PROGRAM_BYTES_MAX]) {
+    struct kvt_map map;
+    struct kvt_error err;
+    const bool mapped = kvt_map_open(&map, "/proc/self/exe", &err) == KVT_OK;
+    const uint64_t hash = mapped ? kvt_hash(map.data, map.bytes) : 0;
+    if (mapped) kvt_map_close(&map);
+    snprintf(name, PROGRAM_BYTES_MAX, "%.14s %016llx", kvt_version(), (unsigned long long)hash);
+}
+
 /* Everything that the reference's outputs depend on. */
 static enum kvt_status open_store(struct run *r, enum kvt_leg leg, struct kvt_error *err) {
     const struct kvt_fidelity_options *o = r->options;
-    char text[KEY_BYTES_MAX];
+    char text[KEY_BYTES_MAX], program[PROGRAM_BYTES_MAX];
     enum kvt_level level;
     if (!o->store || !r->legs[leg].used) return KVT_OK;
     KVT_TRY(kvt_level_parse(&level, o->level ? o->level : "auto", err));
@@ -285,10 +298,11 @@ static enum kvt_status open_store(struct run *r, enum kvt_leg leg, struct kvt_er
         "model %016llx\ntext %016llx\ncache %.600s\nchunk %d\nfirst id %d\nleg %s\nbatch %d\nlevel %s\nblas %.200s\n",
         (unsigned long long)o->store->model, (unsigned long long)kvt_hash(o->ids, o->n_ids * sizeof *o->ids),
         reference_kv(r), o->chunk, o->first_id, kvt_leg_name(leg), batch, kvt_level_name(level), kvt_model_blas_name());
+    name_program(program);
     const struct kvt_store_key key = {
         .folder = o->store->folder,
         .text = text,
-        .version = kvt_version(),
+        .program = program,
         .chunk_bytes = (size_t)r->n_positions * (size_t)r->width * sizeof(float),
     };
     r->legs[leg].store = kvt_store_open(&key, r->result->stored[leg].trouble, o->allocator);

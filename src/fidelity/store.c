@@ -64,7 +64,7 @@ static bool is_good(const struct kvt_store *s, const char **why) {
     if (head.key_bytes > s->map.bytes - sizeof head || head.program[sizeof head.program - 1] ||
         head.hash != head_hash(&head, (const char *)s->map.data + sizeof head))
         return false;
-    *why = "is of another version of kvtile";
+    *why = "was made by another build of kvtile";
     if (strcmp(head.program, s->head.program) != 0) return false;
     *why = "is of another model or text";
     if (head.key_bytes != s->head.key_bytes || head.chunk_bytes != s->head.chunk_bytes ||
@@ -102,7 +102,7 @@ struct kvt_store *kvt_store_open(const struct kvt_store_key *key, char trouble[2
     s->head.version = VERSION;
     s->head.key_bytes = (uint32_t)len;
     s->head.chunk_bytes = key->chunk_bytes;
-    snprintf(s->head.program, sizeof s->head.program, "%s", key->version);
+    snprintf(s->head.program, sizeof s->head.program, "%s", key->program);
     s->head.hash = head_hash(&s->head, s->key);
     const int path = snprintf(s->path, sizeof s->path, "%s/%016llx.reference", key->folder,
                               (unsigned long long)kvt_hash(s->key, (size_t)len));

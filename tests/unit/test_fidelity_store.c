@@ -48,15 +48,15 @@ static int remove_folder(void **state) {
 
 static float value(int chunk, int i) { return (float)(chunk * 1000 + i) + 0.5f; }
 
-static struct kvt_store *open_store(const char *text, const char *version, char trouble[232]) {
+static struct kvt_store *open_store(const char *text, const char *program, char trouble[232]) {
     trouble[0] = 0;
-    const struct kvt_store_key key = {folder, text, version, FLOATS * sizeof(float)};
+    const struct kvt_store_key key = {folder, text, program, FLOATS * sizeof(float)};
     return kvt_store_open(&key, trouble, NULL);
 }
 
 /* Runs chunks 0 to n - 1 as a measurement does, and says how many were there. */
-static int run(const char *text, const char *version, int n, char trouble[232]) {
-    struct kvt_store *s = open_store(text, version, trouble);
+static int run(const char *text, const char *program, int n, char trouble[232]) {
+    struct kvt_store *s = open_store(text, program, trouble);
     int n_read = 0;
     assert_non_null(s);
     for (int c = 0; c < n; c++) {
@@ -100,12 +100,12 @@ static void other_ids_are_not_found(void **state) {
     assert_int_equal(run("a text", "1.0", CHUNKS, trouble), CHUNKS);
 }
 
-static void another_version_is_made_anew(void **state) {
+static void another_build_is_made_anew(void **state) {
     (void)state;
     char trouble[232];
     run("a text", "1.0", CHUNKS, trouble);
     assert_int_equal(run("a text", "1.1", CHUNKS, trouble), 0);
-    assert_non_null(strstr(trouble, "another version of kvtile"));
+    assert_non_null(strstr(trouble, "another build of kvtile"));
     assert_int_equal(run("a text", "1.1", CHUNKS, trouble), CHUNKS);
     assert_string_equal(trouble, "");
 }
@@ -148,7 +148,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(what_was_put_in_comes_out, make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(other_ids_are_not_found, make_folder, remove_folder),
-        cmocka_unit_test_setup_teardown(another_version_is_made_anew, make_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(another_build_is_made_anew, make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(damage_is_noticed, make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(a_folder_that_takes_nothing_is_said, make_folder, remove_folder),
     };

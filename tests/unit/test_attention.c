@@ -15,6 +15,7 @@
 #include "base/alloc.h"
 #include "base/rng.h"
 #include "kvtile/kvtile.h"
+#include "support/share.h"
 #include "support/threads.h"
 
 enum { MAX_ROWS = 5000 };
@@ -268,7 +269,9 @@ static void test_schemes(void **state) {
                                      "nvfp4,iq4_nl",
                                      "fp8e5m2-row,fp8e4m3",
                                      "mxfp4,f16"};
+    unsigned n_cases = 0;
     for (size_t i = 0; i < sizeof kv / sizeof kv[0]; i++) {
+        if (!share_takes(&n_cases)) continue;
         check((struct shape){2, 4, 64, 64, 0, 200}, (struct setup){kv[i], 0, 0, 1, "auto", false, 0, 0, 0}, at_once);
         check((struct shape){1, 3, 128, 64, 0, 330}, (struct setup){kv[i], 128, 100, 2, "auto", false, 0, 0, 0}, odd);
     }
@@ -286,7 +289,9 @@ static void test_levels(void **state) {
 static void test_head_sizes(void **state) {
     (void)state;
     static const int sizes[] = {8, 72, 80, 96, 112, 192, 256, 512};
+    unsigned n_cases = 0;
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        if (!share_takes(&n_cases)) continue;
         check((struct shape){1, 2, sizes[i], sizes[i], 0, 200},
               (struct setup){"affine3g64", 0, 7, 1, "auto", false, 0, 0, 0}, odd);
         check((struct shape){1, 2, sizes[i], 64, 0, 200}, (struct setup){"kivi5g32", 0, 7, 1, "auto", false, 0, 0, 0},

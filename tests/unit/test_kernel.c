@@ -17,6 +17,7 @@
 #include "base/rng.h"
 #include "kernel/kernel.h"
 #include "support/guard.h"
+#include "support/share.h"
 
 /* Random scales and codes; scales are finite. */
 static void fill_tile(struct kvt_rng *rng, const struct kvt_tile *tile, unsigned char *bytes) {
@@ -58,13 +59,15 @@ static void test_unpack(void **state) {
     (void)state;
     static const int sizes[] = {64, 128, 8, 72, 80, 192};
     struct kvt_rng rng = {5};
+    unsigned n_cases = 0;
     for (int l = 0; l < KVT_LEVEL_COUNT; l++) {
         if (!kvt_unpack_table[l] || !kvt_level_runs((enum kvt_level)l)) continue;
         for (size_t i = 0; i < kvt_codec_count(); i++)
             for (size_t s = 0; s < sizeof sizes / sizeof sizes[0]; s++)
                 for (int side = 0; side < KVT_SIDE_COUNT; side++)
-                    check_unpack(kvt_unpack_table[l], (enum kvt_level)l, kvt_codec_at(i), (enum kvt_side)side, sizes[s],
-                                 &rng);
+                    if (share_takes(&n_cases))
+                        check_unpack(kvt_unpack_table[l], (enum kvt_level)l, kvt_codec_at(i), (enum kvt_side)side,
+                                     sizes[s], &rng);
     }
 }
 
@@ -98,12 +101,14 @@ static void test_decode(void **state) {
     (void)state;
     static const int sizes[] = {8, 64, 72, 80, 96, 128, 576};
     struct kvt_rng rng = {9};
+    unsigned n_cases = 0;
     for (int l = 0; l < KVT_LEVEL_COUNT; l++) {
         if (!kvt_decode_table[l] || !kvt_level_runs((enum kvt_level)l)) continue;
         for (size_t i = 0; i < kvt_codec_count(); i++)
             for (size_t s = 0; s < sizeof sizes / sizeof sizes[0]; s++)
                 for (int side = 0; side < KVT_SIDE_COUNT; side++)
-                    if (kvt_codec_fits(kvt_codec_at(i), (enum kvt_side)side, sizes[s], NULL) == KVT_OK)
+                    if (kvt_codec_fits(kvt_codec_at(i), (enum kvt_side)side, sizes[s], NULL) == KVT_OK &&
+                        share_takes(&n_cases))
                         check_decode(kvt_decode_table[l], (enum kvt_level)l, kvt_codec_at(i), (enum kvt_side)side,
                                      sizes[s], &rng);
     }
@@ -203,6 +208,7 @@ static const int encode_sizes[] = {8, 64, 72, 80, 96, 128, 192, 512, 576};
 static void test_encode(void **state) {
     (void)state;
     struct kvt_rng rng = {8};
+    unsigned n_cases = 0;
     for (int l = 0; l < KVT_LEVEL_COUNT; l++)
         for (size_t i = 0; i < kvt_codec_count(); i++) {
             const struct kvt_codec *codec = kvt_codec_at(i);
@@ -214,7 +220,8 @@ static void test_encode(void **state) {
                         const int d = encode_sizes[s];
                         struct trial t;
                         char what[100];
-                        if (kvt_codec_fits(codec, (enum kvt_side)side, d, NULL) != KVT_OK) continue;
+                        if (kvt_codec_fits(codec, (enum kvt_side)side, d, NULL) != KVT_OK || !share_takes(&n_cases))
+                            continue;
                         trial_init(&t, codec, (enum kvt_side)side, d, &rng);
                         if (trial_differs(&t, fn, &rng, what, sizeof what))
                             fail_msg("%s %s %c d %d rows %d+%d: %s", kvt_level_name((enum kvt_level)l),
@@ -259,9 +266,11 @@ static void test_broken_encoders(void **state) {
     (void)state;
     static const kvt_encode_fn broken[] = {skips_last_group, rounds_rows, touches_last_byte, touches_first_scale};
     struct kvt_rng rng = {10};
+    unsigned n_cases = 0;
     for (size_t b = 0; b < sizeof broken / sizeof broken[0]; b++)
         for (size_t i = 0; i < kvt_codec_count(); i++) {
             bool found = false;
+            if (!share_takes(&n_cases)) continue;
             for (int rep = 0; rep < 8 && !found; rep++) {
                 struct trial t;
                 char what[100];

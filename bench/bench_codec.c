@@ -118,7 +118,8 @@ int main(int argc, char **argv) {
         const struct kvt_codec *codec = kvt_codec_at(i);
         bool wanted = argc <= names;
         for (int a = names; a < argc; a++) wanted |= strcmp(argv[a], codec->info.name) == 0;
-        for (int side = 0; wanted && side < KVT_SIDE_COUNT; side++) bench(codec, (enum kvt_side)side, decodes);
+        for (int side = 0; wanted && side < KVT_SIDE_COUNT; side++)
+            if (kvt_codec_takes(codec, (enum kvt_side)side)) bench(codec, (enum kvt_side)side, decodes);
     }
     return 0;
 }

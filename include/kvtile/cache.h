@@ -60,6 +60,9 @@ struct kvt_plan_options {
                            At least sink + tail + 128; 0: all rows */
 };
 
+/* The names that kvt_plan_options.kv may have alone, for lists: codecs that store both sides. NULL from the last one on. */
+KVT_API const char *kvt_kv_at(size_t i);
+
 /* Which codec, sink and tail each layer has, resolved once. Owned by the caller; pools keep a copy of what they need. */
 struct kvt_plan;
 

@@ -25,6 +25,9 @@ enum { KVT_HEAD_STEP = 8, KVT_HEAD_MAX = 512, KVT_LATENT_MAX = 576 };
 
 enum kvt_side { KVT_SIDE_K, KVT_SIDE_V, KVT_SIDE_COUNT };
 
+/* What rows a codec is made for. */
+enum kvt_sides { KVT_SIDES_BOTH, KVT_SIDES_K, KVT_SIDES_V };
+
 /* A codec. Static storage: never freed, immutable, usable from any thread. */
 struct kvt_codec;
 
@@ -37,6 +40,7 @@ struct kvt_codec_info {
     int group;          /* elements that share one scale; 0 for plain rows */
     int granularity;    /* rows that must be complete before they can be encoded: 1, 32, 64 or 128 */
     bool plain;         /* rows are stored as numbers (f32, f16, bf16): nothing is quantized */
+    enum kvt_sides sides;
 };
 
 /* All codecs, in the order of their ids. kvt_codec_at(i) for i in [0, kvt_codec_count()), else NULL. */

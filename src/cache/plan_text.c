@@ -9,8 +9,17 @@
 
 #include "base/buf.h"
 #include "base/check.h"
+#include "kvtile/cache.h"
 
 enum { NAME_MAX_BYTES = 39, TEXT_BYTES_MAX = 1 << 20 };
+
+const char *kvt_kv_at(size_t i) {
+    for (size_t c = 0; c < kvt_codec_count(); c++) {
+        const struct kvt_codec_info info = kvt_codec_info(kvt_codec_at(c));
+        if (info.sides == KVT_SIDES_BOTH && i-- == 0) return info.name;
+    }
+    return NULL;
+}
 
 /* ---- reading ---------------------------------------------------------------------------------------------------------- */
 

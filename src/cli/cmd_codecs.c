@@ -67,9 +67,8 @@ struct work {
 
 /* ---- which codecs ----------------------------------------------------------------------------------------------------- */
 
-/* Whether a codec stands for its kind and width: no variant ("q8_0-rot"), and of several groups the usual one. */
-static bool is_usual(const struct kvt_codec *codec) {
-    const char *name = kvt_codec_info(codec).name;
+/* Whether a cache's name stands for its kind and width: no variant ("q8_0-rot"), and of several groups the usual one. */
+static bool is_usual(const char *name) {
     char width[64];
     const int len = snprintf(width, sizeof width, "%s", name);
     if (strchr(name, '-')) return false;
@@ -78,7 +77,7 @@ static bool is_usual(const struct kvt_codec *codec) {
     if (end < 2 || end == len || width[end - 1] != 'g') return true;
     width[end - 1] = 0; /* "affine4g64": what does "affine4" mean? */
     const struct kvt_codec *usual;
-    return kvt_codec_parse(&usual, width, NULL) == KVT_OK && usual == codec;
+    return kvt_codec_parse(&usual, width, NULL) == KVT_OK && strcmp(kvt_codec_info(usual).name, name) == 0;
 }
 
 static double bits_of(const struct kvt_codec_pair *pair, int d) {
@@ -107,27 +106,29 @@ static enum kvt_status make_row(struct kvt_codecs_row *row, const char *kv, stru
     return KVT_OK;
 }
 
+static size_t n_rows_taken(const struct work *w) {
+    size_t n = 0;
+    while (kvt_kv_at(n)) n++;
+    return w->settings->kv.n ? (size_t)w->settings->kv.n : n;
+}
+
 static enum kvt_status make_rows(struct work *w, struct kvt_error *err) {
     const struct settings *s = w->settings;
     struct kvt_codecs_report *r = &w->report;
-    const size_t most = s->kv.n ? (size_t)s->kv.n : kvt_codec_count();
+    const size_t most = n_rows_taken(w);
     size_t n = 0;
     w->cases = kvt_take_zero(&kvt_allocator_libc, most, sizeof *w->cases);
     r->rows = kvt_take_zero(&kvt_allocator_libc, most, sizeof *r->rows);
     if (!w->cases || !r->rows) return kvt_fail(err, KVT_ERR_NOMEM, "not enough memory for %zu codecs", most);
     for (size_t i = 0; i < most; i++) {
-        const struct kvt_codec *codec = s->kv.n ? NULL : kvt_codec_at(i);
-        if (codec && !s->all && !is_usual(codec)) continue;
-        KVT_TRY(make_row(&r->rows[n], codec ? kvt_codec_info(codec).name : s->kv.items[i], err));
+        const char *kv = s->kv.n ? s->kv.items[i] : kvt_kv_at(i);
+        if (s->kv.n == 0 && !s->all && !is_usual(kv)) continue;
+        KVT_TRY(make_row(&r->rows[n], kv, err));
         w->cases[n] = (struct kvt_fidelity_case){.kv = r->rows[n].kv, .sink = (int)s->sink, .tail = (int)s->tail};
         n++;
     }
     r->n_rows = (int)n;
     return KVT_OK;
-}
-
-static size_t n_rows_taken(const struct work *w) {
-    return w->settings->kv.n ? (size_t)w->settings->kv.n : kvt_codec_count();
 }
 
 /* ---- what they take --------------------------------------------------------------------------------------------------- */

@@ -135,10 +135,9 @@ static enum kvt_status add_cache(struct kvt_buf *out, const struct kvt_inspect_c
     if (f16.why_not[0]) return kvt_buf_addf(out, "  No codec stores its rows: %s.\n", f16.why_not);
     if (cache->caveat[0]) KVT_TRY(kvt_buf_addf(out, "  %s\n", cache->caveat));
     KVT_TRY(kvt_buf_addf(out, "\n  %-14s %6s %12s %12s %12s %12s\n", "codec", "bits", "a token", "4K", "32K", "128K"));
-    for (size_t i = 0; i < kvt_codec_count(); i++) {
-        const struct kvt_codec_info info = kvt_codec_info(kvt_codec_at(i));
-        const struct kvt_inspect_cost cost = kvt_inspect_cost(cache, info.name);
-        KVT_TRY(add_cost(out, info.name, &cost));
+    for (size_t i = 0; kvt_kv_at(i); i++) {
+        const struct kvt_inspect_cost cost = kvt_inspect_cost(cache, kvt_kv_at(i));
+        KVT_TRY(add_cost(out, kvt_kv_at(i), &cost));
     }
     return KVT_OK;
 }

@@ -88,24 +88,23 @@ static enum kvt_status add_name(struct sweep *s, const char *name, struct kvt_er
     return KVT_OK;
 }
 
-/* Whether a model's rows of both sides can be stored by a codec. */
-static bool fits(const struct kvt_model *model, const struct kvt_codec *codec) {
+/* Whether a model's rows can be stored in a cache. */
+static bool fits(const struct kvt_model *model, const char *kv) {
     const struct kvt_shape shape = kvt_model_shape(model);
-    for (int l = 0; l < shape.n_layers; l++)
-        if (kvt_codec_fits(codec, KVT_SIDE_K, shape.layers[l].k_size, NULL) != KVT_OK ||
-            kvt_codec_fits(codec, KVT_SIDE_V, shape.layers[l].v_size, NULL) != KVT_OK)
-            return false;
-    return true;
+    const struct kvt_plan_options plan_options = {.struct_size = sizeof plan_options, .kv = kv};
+    struct kvt_plan *plan = NULL;
+    const bool is = kvt_plan_create(&plan, &shape, &plan_options, NULL, NULL) == KVT_OK;
+    kvt_plan_destroy(plan);
+    return is;
 }
 
 static enum kvt_status add_glob(struct sweep *s, const char *glob, struct kvt_error *err) {
     int n = 0, n_unfit = 0;
     if (!strpbrk(glob, "*?[")) return add_name(s, glob, err);
-    for (size_t i = 0; i < kvt_codec_count(); i++) {
-        const struct kvt_codec *codec = kvt_codec_at(i);
-        const char *name = kvt_codec_info(codec).name;
+    for (size_t i = 0; kvt_kv_at(i); i++) {
+        const char *name = kvt_kv_at(i);
         if (fnmatch(glob, name, 0) != 0 || (strchr(name, '-') && !strchr(glob, '-'))) continue;
-        if (fits(s->m.model, codec)) {
+        if (fits(s->m.model, name)) {
             n++;
             KVT_TRY(add_name(s, name, err));
         } else {
@@ -114,8 +113,8 @@ static enum kvt_status add_glob(struct sweep *s, const char *glob, struct kvt_er
     }
     if (n > 0) return KVT_OK;
     if (n_unfit > 0)
-        return kvt_fail(err, KVT_ERR_UNSUPPORTED, "no codec named like '%s' can store this model's rows", glob);
-    return kvt_fail(err, KVT_ERR_ARG, "no codec is named like '%s'; 'kvtile codecs' lists them", glob);
+        return kvt_fail(err, KVT_ERR_UNSUPPORTED, "no cache named like '%s' can store this model's rows", glob);
+    return kvt_fail(err, KVT_ERR_ARG, "no cache is named like '%s'; 'kvtile codecs' lists them", glob);
 }
 
 static enum kvt_status read_list(int *out, int *n, const char *name, const char *text, struct kvt_error *err) {

@@ -83,10 +83,7 @@ static json_t *costs(const struct kvt_inspect_cache *cache, bool *ok) {
     if (cache->why_not[0])
         return json_pack("{s:b, s:s}", "arch_is_known", cache->arch_is_known, "why_not", cache->why_not);
     json_t *list = json_array();
-    for (size_t i = 0; i < kvt_codec_count(); i++) {
-        const struct kvt_codec_info info = kvt_codec_info(kvt_codec_at(i));
-        *ok &= json_array_append_new(list, cost(cache, info.name, ok)) == 0;
-    }
+    for (size_t i = 0; kvt_kv_at(i); i++) *ok &= json_array_append_new(list, cost(cache, kvt_kv_at(i), ok)) == 0;
     return json_pack("{s:b, s:i, s:I, s:s, s:o}", "arch_is_known", cache->arch_is_known, "layers",
                      cache->shape.n_layers, "elements_per_token", (json_int_t)cache->n_elements, "caveat",
                      cache->caveat, "codecs", list);

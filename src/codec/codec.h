@@ -34,8 +34,16 @@ enum kvt_meaning {
     KVT_MEANING_E5M2
 };
 
-/* How scales are stored, and zeros: those as f16 or f32. */
-enum kvt_scale { KVT_SCALE_F16, KVT_SCALE_F32, KVT_SCALE_E8M0, KVT_SCALE_E4M3, KVT_SCALE_NONE };
+/* How scales are stored, and zeros: those as f16, f32 or relative to their scale. */
+enum kvt_scale {
+    KVT_SCALE_F16,
+    KVT_SCALE_F32,
+    KVT_SCALE_E8M0,
+    KVT_SCALE_E4M3,
+    KVT_SCALE_LOG,   /* one byte c: 2^((c - 192) / 16) */
+    KVT_SCALE_SHIFT, /* zeros: one signed byte r: the scale times (largest code) * (r - 64) / 128 */
+    KVT_SCALE_NONE
+};
 
 /* What a codec says of its tile; kvt_tile_init lays it out. The rest of 0 is a sensible default. */
 struct kvt_format {
@@ -127,6 +135,8 @@ int kvt_tile_stored_terms(const struct kvt_tile *tile);
 int kvt_tile_scale_index(const struct kvt_tile *tile, int term, int lane);
 /* A stored scale as f32. */
 float kvt_scale_get(enum kvt_scale scale, const void *scales, int i);
+/* A stored zero as f32; scale: what belongs to it. */
+float kvt_zero_get(const struct kvt_format *format, const void *zeros, int i, float scale);
 /* The value of a code before its scale. */
 float kvt_code_value(const struct kvt_format *format, unsigned code);
 
@@ -182,6 +192,10 @@ struct kvt_encoder {
     void (*describe)(const struct kvt_codec *codec, enum kvt_side side, int d, struct kvt_tile *out);
     void (*encode)(const struct kvt_encode_args *args);
 };
+
+static inline bool kvt_codec_takes(const struct kvt_codec *codec, enum kvt_side side) {
+    return codec->info.sides == KVT_SIDES_BOTH || codec->info.sides == (side == KVT_SIDE_K ? KVT_SIDES_K : KVT_SIDES_V);
+}
 
 /* The description of a codec's tile; d must fit. */
 void kvt_codec_describe(const struct kvt_codec *codec, enum kvt_side side, int d, struct kvt_tile *out);

@@ -20,6 +20,7 @@
     X(mxfp)                                                                                                            \
     X(turbo)                                                                                                           \
     X(kivi_parity)                                                                                                     \
-    X(affine_metal)
+    X(affine_metal)                                                                                                    \
+    X(vu)
 
 #endif

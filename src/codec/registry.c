@@ -107,6 +107,10 @@ enum kvt_status kvt_codec_fits(const struct kvt_codec *codec, enum kvt_side side
         return kvt_fail(err, KVT_ERR_UNSUPPORTED,
                         "%s cannot store %s rows of %d elements: a row must be a multiple of %d, at most %d",
                         codec->info.name, side == KVT_SIDE_K ? "K" : "V", d, KVT_HEAD_STEP, most);
+    if (!kvt_codec_takes(codec, side))
+        return kvt_fail(err, KVT_ERR_UNSUPPORTED, "%s is made for %s: write 'K,V' with another codec for %s",
+                        codec->info.name, side == KVT_SIDE_K ? "values alone" : "keys alone",
+                        side == KVT_SIDE_K ? "K" : "V");
     return KVT_OK;
 }
 

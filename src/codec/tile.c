@@ -7,6 +7,7 @@
 #include "base/attr.h"
 #include "base/half.h"
 #include "codec/codec.h"
+#include "codec/log8.h"
 
 enum { VECTOR = 64, QUAD = 4 };
 
@@ -31,7 +32,9 @@ static size_t scale_size(enum kvt_scale scale) {
     case KVT_SCALE_F16: return 2;
     case KVT_SCALE_F32: return 4;
     case KVT_SCALE_E8M0:
-    case KVT_SCALE_E4M3: return 1;
+    case KVT_SCALE_E4M3:
+    case KVT_SCALE_LOG:
+    case KVT_SCALE_SHIFT: return 1;
     default: return 0;
     }
 }
@@ -196,8 +199,14 @@ float kvt_scale_get(enum kvt_scale scale, const void *scales, int i) {
     case KVT_SCALE_F32: memcpy(&value, (const char *)scales + 4 * i, sizeof value); return value;
     case KVT_SCALE_E8M0: return kvt_f32_from_e8m0(((const uint8_t *)scales)[i]);
     case KVT_SCALE_E4M3: return kvt_f32_from_e4m3(((const uint8_t *)scales)[i]);
+    case KVT_SCALE_LOG: return kvt_scale_from_log(((const uint8_t *)scales)[i]);
     default: return 1;
     }
+}
+
+float kvt_zero_get(const struct kvt_format *format, const void *zeros, int i, float scale) {
+    if (format->zero != KVT_SCALE_SHIFT) return kvt_scale_get(format->zero, zeros, i);
+    return scale * kvt_zero_shift(format->bits, ((const int8_t *)zeros)[i]);
 }
 
 float kvt_code_value(const struct kvt_format *format, unsigned code) {
@@ -267,10 +276,12 @@ float kvt_tile_get(const struct kvt_tile *tile, const void *bytes, int term, int
     }
     const struct kvt_block block = kvt_tile_block(tile, lane / KVT_BLOCK_LANES);
     const int i = kvt_tile_scale_index(tile, term, lane);
-    float value = kvt_code_value(&tile->format, kvt_tile_get_code(tile, bytes, term, lane));
-    if (tile->format.scale != KVT_SCALE_NONE)
-        value = kvt_scale_get(tile->format.scale, (const char *)bytes + block.scales, i) * value;
-    if (tile->format.has_zero) value += kvt_scale_get(tile->format.zero, (const char *)bytes + block.zeros, i);
+    float value = kvt_code_value(&tile->format, kvt_tile_get_code(tile, bytes, term, lane)), scale = 1;
+    if (tile->format.scale != KVT_SCALE_NONE) {
+        scale = kvt_scale_get(tile->format.scale, (const char *)bytes + block.scales, i);
+        value = scale * value;
+    }
+    if (tile->format.has_zero) value += kvt_zero_get(&tile->format, (const char *)bytes + block.zeros, i, scale);
     if (tile->n_slices)
         value *= kvt_f32_from_f16(kvt_tile_get_factor(tile, bytes, tile->n_slices > 1 ? term / KVT_SLICE : 0, lane));
     return value;

@@ -268,7 +268,10 @@ static void test_schemes(void **state) {
                                      "mxfp8,nvfp4",
                                      "nvfp4,iq4_nl",
                                      "fp8e5m2-row,fp8e4m3",
-                                     "mxfp4,f16"};
+                                     "mxfp4,f16",
+                                     "f16,vu2",
+                                     "kivi8g128,vu3",
+                                     "affine4g64,vu4"};
     unsigned n_cases = 0;
     for (size_t i = 0; i < sizeof kv / sizeof kv[0]; i++) {
         if (!share_takes(&n_cases)) continue;

@@ -15,7 +15,9 @@ enum {
     RIGHT = 16,
     TOP = 14,
     BOTTOM = 46,
-    LABELS_MAX = 64,
+    BOXES_MAX = 512,
+    MARKS_MAX = BOXES_MAX - 64,
+    MARK = 5,
     LETTER = 7,
     LINE = 14
 };
@@ -176,20 +178,25 @@ static enum kvt_status add_marks(struct kvt_buf *out, const struct kvt_plot_seri
     return KVT_OK;
 }
 
-/* Labels that are there already. */
+/* What labels keep away from: each other, and marks that have labels. */
 struct labels {
     struct box {
         double x, y, width;
-    } box[LABELS_MAX];
+    } box[BOXES_MAX];
     int n;
 };
+
+/* As a box of text around it. */
+static void add_mark_box(struct labels *l, double x, double y) {
+    if (l->n < MARKS_MAX) l->box[l->n++] = (struct box){x - MARK, y + MARK, 2 * MARK};
+}
 
 static bool is_free(const struct labels *l, double x, double y, double width) {
     if (x < LEFT + 2 || x + width > WIDTH - 2 || y < TOP || y > HEIGHT - BOTTOM - 2) return false;
     for (int i = 0; i < l->n; i++)
         if (fabs(y - l->box[i].y) < LINE - 1 && x < l->box[i].x + l->box[i].width && l->box[i].x < x + width)
             return false;
-    return l->n < LABELS_MAX;
+    return l->n < BOXES_MAX;
 }
 
 /* Beside its mark, where there is room; nowhere where there is none. */
@@ -211,6 +218,9 @@ static enum kvt_status add_label(struct kvt_buf *out, struct labels *l, const ch
 static enum kvt_status add_labels(struct kvt_buf *out, const struct kvt_plot *plot, const struct axis *x,
                                   const struct axis *y) {
     struct labels labels = {.n = 0};
+    for (int k = 0; k < plot->n_series; k++)
+        for (int i = 0; plot->series[k].shows && i < plot->series[k].n; i++)
+            add_mark_box(&labels, place(x, plot->series[k].x[i]), place(y, plot->series[k].y[i]));
     for (int k = 0; k < plot->n_series; k++) {
         const struct kvt_plot_series *s = &plot->series[k];
         for (int i = 0; s->shows && i < s->n; i++)

@@ -33,8 +33,33 @@ bool kvt_report_has(const struct kvt_report *r, enum kvt_fidelity_kind kind);
 /* Whether rows say on which leg they are: where there are both, or only the decode leg. */
 bool kvt_report_names_legs(const struct kvt_report *r);
 
-/* Of a sweep the row after `last` by bytes, then by KL: the first with last = -1; -1 after the last. */
-int kvt_report_next_by_bytes(const struct kvt_report *r, int last);
+/* The cache after `last`, of a sweep by bytes and then by KL: the first with last = -1; -1 after the last. */
+int kvt_report_next_cache(const struct kvt_report *r, int last);
+/* Whether row i is a part of cache `of`. */
+bool kvt_report_is_part(const struct kvt_report *r, int i, int of);
+
+/* Appends what was run, a line each. */
+KVT_MUST_CHECK enum kvt_status kvt_report_head(struct kvt_buf *out, const struct kvt_report *r);
+
+/* The tables that Markdown and HTML have alike: heads and cells but for the first, a cache's or a part's name. */
+enum { KVT_CELLS_MAX = 16, KVT_CELL_BYTES = 40 };
+struct kvt_report_cells {
+    char text[KVT_CELLS_MAX][KVT_CELL_BYTES];
+    int n;
+};
+void kvt_report_cache_heads(struct kvt_report_cells *out, const struct kvt_report *r);
+void kvt_report_cache_cells(struct kvt_report_cells *out, const struct kvt_report *r,
+                            int i); /* the last one is its tier */
+void kvt_report_control_heads(struct kvt_report_cells *out);
+/* False where the cache has no control. */
+bool kvt_report_control_cells(struct kvt_report_cells *out, const struct kvt_report *r, int i);
+void kvt_report_part_heads(struct kvt_report_cells *out);
+void kvt_report_part_cells(struct kvt_report_cells *out, const struct kvt_report *r, int i);
+
+/* What they say below the caches, of quantizer and path, and of a plan that was found: a paragraph each. */
+KVT_MUST_CHECK enum kvt_status kvt_report_notes(struct kvt_buf *out, const struct kvt_report *r);
+extern const char kvt_report_control_note[];
+KVT_MUST_CHECK enum kvt_status kvt_report_plan(struct kvt_buf *out, const struct kvt_report *r);
 
 /* What a part of a cache is called: "K alone", "layer 3, V", "without layer 3", "layer 3, head 1", "128 first rows kept". */
 enum { KVT_PART_BYTES = 48 };

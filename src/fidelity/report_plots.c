@@ -30,13 +30,31 @@ static bool is_shown(const struct kvt_report *r, int i) {
            r->result->rows[i].kl.mean > 0;
 }
 
-/* Caches that have a line of their own, at most SERIES_MAX, on the first leg: all of them, or where there are more those of a sweep's front. */
+/* A title, with the leg that is shown where there are others. */
+static void title_of(char out[LABEL_BYTES], const struct kvt_report *r, const char *title) {
+    const char *leg = kvt_report_names_legs(r) ? kvt_leg_name(r->about->cases[0].leg) : NULL;
+    snprintf(out, LABEL_BYTES, "%s%s%s", title, leg ? ", " : "", leg ? leg : "");
+}
+
+/* Whether no other cache of its leg is as small and as close. */
+static bool on_front(const struct kvt_report *r, int i) {
+    const struct kvt_fidelity_row *rows = r->result->rows;
+    if (r->about->sweep) return r->about->sweep->points[i].on_front;
+    for (int j = 0; j < r->result->n_rows; j++) {
+        if (!kvt_report_is(r, j, KVT_FIDELITY_SCHEME) || r->about->cases[i].leg != r->about->cases[j].leg) continue;
+        const bool as_good = rows[j].bits_per_element <= rows[i].bits_per_element && rows[j].kl.mean <= rows[i].kl.mean;
+        if (as_good && (rows[j].bits_per_element < rows[i].bits_per_element || rows[j].kl.mean < rows[i].kl.mean))
+            return false;
+    }
+    return true;
+}
+
+/* Caches that have a line of their own, at most SERIES_MAX, on the first leg: all of them, or where there are more those of the front. */
 static int choose_rows(int rows[SERIES_MAX], const struct kvt_report *r) {
-    const struct kvt_sweep *sweep = r->about->sweep;
     int n_all = 0, n = 0;
     for (int i = 0; i < r->result->n_rows; i++) n_all += is_shown(r, i);
     for (int i = 0; i < r->result->n_rows && n < SERIES_MAX; i++)
-        if (is_shown(r, i) && (n_all <= SERIES_MAX || !sweep || sweep->points[i].on_front)) rows[n++] = i;
+        if (is_shown(r, i) && (n_all <= SERIES_MAX || on_front(r, i))) rows[n++] = i;
     return n;
 }
 
@@ -53,18 +71,6 @@ struct pareto {
 
 static double bits_of(const struct kvt_report *r, int i) {
     return r->about->sweep ? r->about->sweep->points[i].bits : r->result->rows[i].bits_per_element;
-}
-
-static bool on_front(const struct kvt_report *r, int i) {
-    const struct kvt_fidelity_row *rows = r->result->rows;
-    if (r->about->sweep) return r->about->sweep->points[i].on_front;
-    for (int j = 0; j < r->result->n_rows; j++) {
-        if (!kvt_report_is(r, j, KVT_FIDELITY_SCHEME) || r->about->cases[i].leg != r->about->cases[j].leg) continue;
-        const bool as_good = rows[j].bits_per_element <= rows[i].bits_per_element && rows[j].kl.mean <= rows[i].kl.mean;
-        if (as_good && (rows[j].bits_per_element < rows[i].bits_per_element || rows[j].kl.mean < rows[i].kl.mean))
-            return false;
-    }
-    return true;
 }
 
 static void add_front_point(struct pareto *p, double x, double y) {
@@ -180,7 +186,9 @@ enum kvt_status kvt_report_depth(struct kvt_buf *out, const struct kvt_report *r
     const int first = a->warmup, n = a->chunk - 1 - a->warmup;
     double x[KVT_FIDELITY_DEPTHS];
     int rows[SERIES_MAX];
+    char title[LABEL_BYTES];
     struct lines lines = {.n = 0};
+    title_of(title, r, "Loss by depth");
     for (int k = 0; k < KVT_FIDELITY_DEPTHS; k++) x[k] = first + n * (k + 0.5) / KVT_FIDELITY_DEPTHS;
     const int n_rows = choose_rows(rows, r);
     for (int i = 0; i < n_rows; i++) {
@@ -189,7 +197,7 @@ enum kvt_status kvt_report_depth(struct kvt_buf *out, const struct kvt_report *r
         add_series(&lines, name, x, r->result->rows[rows[i]].kl_depth, KVT_FIDELITY_DEPTHS);
     }
     const struct kvt_plot plot = {.id = "depth",
-                                  .title = "Loss by depth",
+                                  .title = title,
                                   .x_label = "position in the chunk",
                                   .y_label = "KL mean (nats)",
                                   .log_y = true,
@@ -202,7 +210,9 @@ enum kvt_status kvt_report_depth(struct kvt_buf *out, const struct kvt_report *r
 enum kvt_status kvt_report_tail(struct kvt_buf *out, const struct kvt_report *r) {
     double x[KVT_TAIL_POINTS];
     int rows[SERIES_MAX], n = 0;
+    char title[LABEL_BYTES];
     struct lines lines = {.n = 0};
+    title_of(title, r, "The worst positions");
     while (n < KVT_TAIL_POINTS - 1 && 1 / (1 - kvt_tail_ranks[n]) < (double)r->result->n_positions) {
         x[n] = 1 / (1 - kvt_tail_ranks[n]);
         n++;
@@ -214,7 +224,7 @@ enum kvt_status kvt_report_tail(struct kvt_buf *out, const struct kvt_report *r)
         add_series(&lines, name, x, r->result->rows[rows[i]].kl.tail, n);
     }
     const struct kvt_plot plot = {.id = "tail",
-                                  .title = "The worse positions",
+                                  .title = title,
                                   .x_label = "one position in ... loses more",
                                   .y_label = "KL (nats)",
                                   .log_x = true,

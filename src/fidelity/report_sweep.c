@@ -13,22 +13,6 @@ static int name_width(const struct kvt_report *r) {
     return (int)KVT_MIN(width, (size_t)NAME_WIDTH_MAX);
 }
 
-int kvt_report_next_by_bytes(const struct kvt_report *r, int last) {
-    const struct kvt_sweep_point *p = r->about->sweep->points;
-    const struct kvt_fidelity_row *rows = r->result->rows;
-    int best = -1;
-    for (int i = 0; i < r->result->n_rows; i++) {
-        if (!kvt_report_is(r, i, KVT_FIDELITY_SCHEME)) continue;
-        const bool after = last < 0 || p[i].bytes > p[last].bytes ||
-                           (p[i].bytes == p[last].bytes && (rows[i].kl.mean > rows[last].kl.mean ||
-                                                            (rows[i].kl.mean == rows[last].kl.mean && i > last)));
-        const bool before = best < 0 || p[i].bytes < p[best].bytes ||
-                            (p[i].bytes == p[best].bytes && rows[i].kl.mean < rows[best].kl.mean);
-        if (after && before) best = i;
-    }
-    return best;
-}
-
 static enum kvt_status add_point(struct kvt_buf *out, const struct kvt_report *r, int i, int width) {
     const struct kvt_fidelity_row *row = &r->result->rows[i];
     const struct kvt_fidelity_case *c = &r->about->cases[i];
@@ -62,12 +46,11 @@ enum kvt_status kvt_fidelity_sweep_table(struct kvt_buf *out, const struct kvt_f
                                          const struct kvt_fidelity_about *about) {
     const struct kvt_report r = {result, about};
     const int width = name_width(&r);
-    KVT_TRY(kvt_buf_addf(out, "%s on %s: %d chunk%s of %d tokens, %lld positions\nreference: %s cache\n\n",
-                         about->model, about->text, result->n_chunks, result->n_chunks == 1 ? "" : "s", about->chunk,
-                         (long long)result->n_positions, about->reference));
+    KVT_TRY(kvt_report_head(out, &r));
+    KVT_TRY(kvt_buf_addf(out, "\n"));
     KVT_TRY(kvt_buf_addf(out, "  %-*s %5s %5s %6s %9s %9s %9s %8s %8s %7s  %s\n", width, "cache", "sink", "tail",
                          "bits", "MiB", "B/token", "KL mean", "s.e.", "p99", "flips %", "tier"));
-    for (int i = -1; (i = kvt_report_next_by_bytes(&r, i)) >= 0;) KVT_TRY(add_point(out, &r, i, width));
+    for (int i = -1; (i = kvt_report_next_cache(&r, i)) >= 0;) KVT_TRY(add_point(out, &r, i, width));
     KVT_TRY(add_plan(out, &r));
     return kvt_buf_addf(
         out,

@@ -26,37 +26,6 @@ static enum kvt_status add_scheme_name(struct kvt_buf *out, const struct kvt_rep
     return add_name(out, r, r->result->rows[i].kv, kvt_leg_name(r->about->cases[i].leg), width);
 }
 
-/* ---- head ------------------------------------------------------------------------------------------------------------- */
-
-static enum kvt_status add_reference(struct kvt_buf *out, const struct kvt_report *r) {
-    const struct kvt_fidelity_about *a = r->about;
-    bool first = true;
-    KVT_TRY(kvt_buf_addf(out, "reference: %s cache, perplexity", a->reference));
-    for (int leg = 0; leg < KVT_LEG_COUNT; leg++) {
-        if (isnan(r->result->ppl_ref[leg])) continue;
-        KVT_TRY(kvt_buf_addf(out, "%s %.4f", first ? "" : ",", r->result->ppl_ref[leg]));
-        if (kvt_report_names_legs(r)) KVT_TRY(kvt_buf_addf(out, " (%s)", kvt_leg_name((enum kvt_leg)leg)));
-        first = false;
-    }
-    if (a->sink || a->tail)
-        KVT_TRY(kvt_buf_addf(out, "; caches keep %d first and %d newest rows in 16 bits", a->sink, a->tail));
-    if (a->start)
-        KVT_TRY(kvt_buf_addf(out, "\nnothing is encoded while there are fewer than %lld rows", (long long)a->start));
-    if (a->n_ctx_train && a->chunk > a->n_ctx_train)
-        KVT_TRY(
-            kvt_buf_addf(out, "\na chunk is longer than the %d tokens that the model was trained for", a->n_ctx_train));
-    if (a->warmup) KVT_TRY(kvt_buf_addf(out, "\nthe first %d positions of each chunk are not scored", a->warmup));
-    return kvt_buf_addf(out, "\n");
-}
-
-static enum kvt_status add_head(struct kvt_buf *out, const struct kvt_report *r) {
-    const struct kvt_fidelity_result *result = r->result;
-    KVT_TRY(kvt_buf_addf(out, "%s on %s: %d chunk%s of %d tokens, %lld positions\n", r->about->model, r->about->text,
-                         result->n_chunks, result->n_chunks == 1 ? "" : "s", r->about->chunk,
-                         (long long)result->n_positions));
-    return add_reference(out, r);
-}
-
 /* ---- caches ----------------------------------------------------------------------------------------------------------- */
 
 static enum kvt_status add_scheme(struct kvt_buf *out, const struct kvt_report *r, int i, int width) {
@@ -171,7 +140,7 @@ enum kvt_status kvt_fidelity_table(struct kvt_buf *out, const struct kvt_fidelit
                                    const struct kvt_fidelity_about *about) {
     const struct kvt_report r = {result, about};
     const int width = name_width(&r);
-    KVT_TRY(add_head(out, &r));
+    KVT_TRY(kvt_report_head(out, &r));
     KVT_TRY(add_schemes(out, &r, width));
     KVT_TRY(add_controls(out, &r, width));
     for (int i = 0; i < result->n_rows; i++)

@@ -100,10 +100,16 @@ struct kvt_bench_pace {
     void *ctx;
 };
 
+/* A cache of a model, by what it is called in the report. */
+struct kvt_bench_cache {
+    const char *name, *kv; /* kv: a plan's string */
+    int sink, tail;
+};
+
 struct kvt_bench_model_options {
     const struct kvt_model *model;
-    const char *const *kv; /* caches, "K[,V]"; f16 is measured too, to compare with */
-    int n_kv;
+    const struct kvt_bench_cache *caches; /* f16 is measured too, to compare with */
+    int n_caches;
     int depth[KVT_BENCH_LIST], n_depths; /* rows in the cache when a sample begins; ascending */
     int tokens;                          /* of a sample */
     int rounds;                          /* samples of each */

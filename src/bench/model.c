@@ -15,7 +15,7 @@
 
 struct bench {
     const struct kvt_bench_model_options *o;
-    int n; /* caches: o->kv, then f16 */
+    int n; /* o->caches, then f16 */
     struct kvt_session **sessions;
     int32_t *ids; /* those that fill the cache, then a sample's */
     int n_ids, n_vocab;
@@ -23,7 +23,9 @@ struct bench {
     double *scratch;
 };
 
-static const char *kv_of(const struct kvt_bench_model_options *o, int i) { return i < o->n_kv ? o->kv[i] : "f16"; }
+static struct kvt_bench_cache cache_of(const struct kvt_bench_model_options *o, int i) {
+    return i < o->n_caches ? o->caches[i] : (struct kvt_bench_cache){.name = "f16", .kv = "f16"};
+}
 
 static enum kvt_status check(const struct kvt_bench_model_options *o, struct kvt_error *err) {
     const int most = kvt_model_info(o->model).n_ctx_train;
@@ -39,7 +41,10 @@ static enum kvt_status check(const struct kvt_bench_model_options *o, struct kvt
 
 static enum kvt_status open_sessions(struct bench *b, struct kvt_error *err) {
     for (int i = 0; i < b->n; i++) {
-        const struct kvt_session_options options = {.kv = kv_of(b->o, i),
+        const struct kvt_bench_cache cache = cache_of(b->o, i);
+        const struct kvt_session_options options = {.kv = cache.kv,
+                                                    .sink = cache.sink,
+                                                    .tail = cache.tail,
                                                     .n_ctx = b->n_ids,
                                                     .n_batch = b->o->n_batch,
                                                     .n_keep = 1,
@@ -88,7 +93,8 @@ static enum kvt_status measure(struct bench *b, int at, struct kvt_bench_model_r
     struct kvt_bench_model_row *rows = r->row + at * b->n;
     double *samples = r->samples + (size_t)(at * b->n * rounds), warm;
     for (int i = 0; i < b->n; i++) {
-        rows[i] = (struct kvt_bench_model_row){.kv = kv_of(b->o, i), .depth = depth, .samples = samples + i * rounds};
+        rows[i] =
+            (struct kvt_bench_model_row){.kv = cache_of(b->o, i).name, .depth = depth, .samples = samples + i * rounds};
         KVT_TRY(fill(b, i, depth, &rows[i].fill_seconds, err));
         rows[i].bytes = kvt_session_usage(b->sessions[i]).total_bytes;
         KVT_TRY(sample(b, i, depth, &warm, err));
@@ -140,7 +146,7 @@ enum kvt_status kvt_bench_model(struct kvt_bench_model_result *out, const struct
     const struct kvt_allocator *a = &kvt_allocator_libc;
     struct kvt_bench_model_result r = {.rounds = o->rounds};
     struct bench b = {.o = o,
-                      .n = o->n_kv + 1,
+                      .n = o->n_caches + 1,
                       .n_ids = o->depth[o->n_depths - 1] + o->tokens,
                       .n_vocab = kvt_model_info(o->model).n_vocab};
     enum kvt_level level;

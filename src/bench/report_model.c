@@ -25,7 +25,7 @@ enum kvt_status kvt_bench_model_table(struct kvt_buf *out, const struct kvt_benc
         out, "%s; level %s, %d threads\n%s: %s, %d layers, %d query and %d KV heads of %d; %d tokens, %d rounds\n",
         r->machine, r->level, o->parallel ? o->parallel->n_threads : 1, info.name, info.types, info.n_layers,
         info.n_q_heads, info.n_kv_heads, info.k_size, o->tokens, r->rounds));
-    for (int at = o->n_kv; at < r->n; at += o->n_kv + 1) KVT_TRY(add_bound(out, &r->row[at]));
+    for (int at = o->n_caches; at < r->n; at += o->n_caches + 1) KVT_TRY(add_bound(out, &r->row[at]));
     KVT_TRY(kvt_buf_addf(out, "\n%-*s %7s %9s %9s %9s %6s %6s %9s %9s\n", (int)width, "cache", "depth", "tokens/s",
                          "least", "most", "f16", "depth", "MiB", "fill s"));
     for (int i = 0; i < r->n; i++) {

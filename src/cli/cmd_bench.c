@@ -8,6 +8,7 @@
 #include "base/check.h"
 #include "bench/bench.h"
 #include "cli/command.h"
+#include "cli/plan_file.h"
 #include "cli/term.h"
 
 enum { REPORT_BYTES_MAX = 4 << 20 };
@@ -41,8 +42,8 @@ static const struct kvt_opt options[] = {
     {KVT_OPT_ARG, .name = "MODEL", .at = AT(model), .optional = true, .help = "model: a GGUF file"},
     {KVT_OPT_GROUP, .name = "Caches"},
     {KVT_OPT_TEXTS, .name = "kv", .value = "K[,V]", .at = AT(kv),
-     .help = "a cache to time: the codec of the keys and of the values, or one for both; give it again for more (none: a usual "
-             "selection). f16 is always timed too"},
+     .help = "a cache to time: the codec of the keys and of the values, or one for both; for model also with layers that differ, or a plan, "
+             "@FILE; give it again for more (none: a usual selection). f16 is always timed too"},
     {KVT_OPT_INT, .name = "kv-heads", .value = "N", .at = AT(kv_heads), .min = 1, .max = 128,
      .help = "attention, step: KV heads of the layer"},
     {KVT_OPT_INT, .name = "head-size", .value = "N", .at = AT(head_size), .min = 8, .max = 512,
@@ -141,6 +142,13 @@ static enum kvt_status read_layer_options(struct kvt_bench_options *o, const str
                                     .rotate_bytes = s->rotate,
                                     .level = s->level};
     if (s->model) return kvt_fail(err, KVT_ERR_ARG, "bench %s takes no model, as '%s'", s->what, s->model);
+    for (int i = 0; i < c->n; i++)
+        if (kvt_plan_file_differs(c->kv[i]))
+            return kvt_fail(
+                err, KVT_ERR_ARG,
+                "bench %s times one layer, whose cache is named by codecs alone, not by '%.60s'; bench model "
+                "takes plans",
+                s->what, c->kv[i]);
     if (s->head_size % KVT_HEAD_STEP)
         return kvt_fail(err, KVT_ERR_ARG, "--head-size takes multiples of %d, not %lld", KVT_HEAD_STEP,
                         (long long)s->head_size);
@@ -203,28 +211,48 @@ static enum kvt_status wait_for_line(void *ctx, struct kvt_error *err) {
     return KVT_OK;
 }
 
+/* Of a model: what their names mean, plans' files read. */
+struct model_caches {
+    struct kvt_plan_file plans[KVT_OPT_TEXTS_MAX];
+    struct kvt_bench_cache items[KVT_OPT_TEXTS_MAX];
+};
+
+static enum kvt_status name_caches(struct model_caches *out, const struct caches *names, const struct kvt_model *model,
+                                   struct kvt_error *err) {
+    for (int i = 0; i < names->n; i++) {
+        struct kvt_plan_file *plan = &out->plans[i];
+        KVT_TRY(kvt_plan_file_resolve(plan, names->kv[i], model, err));
+        out->items[i] = (struct kvt_bench_cache){names->kv[i], plan->kv, plan->sink, plan->tail};
+    }
+    return KVT_OK;
+}
+
 static enum kvt_status measure_model(const struct settings *s, struct kvt_bench_model_options *o,
                                      struct kvt_buf *report, enum kvt_status *made, struct kvt_error *err) {
-    struct kvt_model *model;
+    const struct caches names = caches_of(s);
+    struct kvt_model *model = NULL;
     struct kvt_bench_model_result result;
     const struct kvt_model_options how = {.progress = o->progress};
-    KVT_TRY(kvt_model_load(&model, s->model, &how, err));
+    struct model_caches *caches = kvt_take(&kvt_allocator_libc, 1, sizeof *caches);
+    if (!caches) return kvt_fail(err, KVT_ERR_NOMEM, "no memory for the names of %d caches", names.n);
+    enum kvt_status status;
+    KVT_TRY_OUT(kvt_model_load(&model, s->model, &how, err));
+    KVT_TRY_OUT(name_caches(caches, &names, model, err));
     o->model = model;
-    const enum kvt_status status = kvt_bench_model(&result, o, err);
-    if (status == KVT_OK) {
-        *made = s->json ? kvt_bench_model_json(report, &result, o) : kvt_bench_model_table(report, &result, o);
-        kvt_bench_model_finish(&result);
-    }
+    o->caches = caches->items;
+    o->n_caches = names.n;
+    KVT_TRY_OUT(kvt_bench_model(&result, o, err));
+    *made = s->json ? kvt_bench_model_json(report, &result, o) : kvt_bench_model_table(report, &result, o);
+    kvt_bench_model_finish(&result);
+out:
     kvt_model_destroy(model);
+    kvt_give(&kvt_allocator_libc, caches, 1, sizeof *caches);
     return status;
 }
 
 static enum kvt_status bench_model(const struct settings *s, struct kvt_error *err) {
-    const struct caches caches = caches_of(s);
     struct kvt_term_progress progress;
-    struct kvt_bench_model_options o = {.kv = caches.kv,
-                                        .n_kv = caches.n,
-                                        .tokens = (int)s->tokens,
+    struct kvt_bench_model_options o = {.tokens = (int)s->tokens,
                                         .rounds = s->rounds ? (int)s->rounds : 5,
                                         .n_batch = (int)s->n_batch,
                                         .level = s->level,

@@ -7,6 +7,7 @@
 #include "cli/codecs.h"
 #include "cli/command.h"
 #include "cli/input_options.h"
+#include "cli/plan_file.h"
 #include "cli/term.h"
 
 enum { REPORT_BYTES_MAX = 16 << 20, SELF_CHUNKS = 4, ROWS_LEAST = 128 };
@@ -123,6 +124,11 @@ static enum kvt_status make_rows(struct work *w, struct kvt_error *err) {
     for (size_t i = 0; i < most; i++) {
         const char *kv = s->kv.n ? s->kv.items[i] : kvt_kv_at(i);
         if (s->kv.n == 0 && !s->all && !is_usual(kv)) continue;
+        if (kvt_plan_file_differs(kv))
+            return kvt_fail(err, KVT_ERR_ARG,
+                            "a row of codecs is one for all keys and one for all values, which '%.60s' is not; kvtile "
+                            "fidelity takes plans",
+                            kv);
         KVT_TRY(make_row(&r->rows[n], kv, err));
         w->cases[n] = (struct kvt_fidelity_case){.kv = r->rows[n].kv, .sink = (int)s->sink, .tail = (int)s->tail};
         n++;

@@ -33,7 +33,7 @@ static const struct kvt_opt options[] = {
     {KVT_OPT_GROUP, .name = "Caches"},
     {KVT_OPT_TEXTS, .name = "kv", .value = "K[,V]", .at = AT(kv),
      .help = "a cache to measure: the codec of the keys and of the values, or one for both; layers that differ follow, as in "
-             "kivi4g32:0-1=f16; give it again for more (none: f16, affine8g64 and affine4g64)"},
+             "kivi4g32:0-1=f16; @FILE: a plan that kvtile sweep wrote; give it again for more (none: f16, affine8g64 and affine4g64)"},
     {KVT_OPT_INT, .name = "sink", .value = "N", .at = AT(sink), .max = 1 << 30,
      .help = "keep the first N rows of each in 16 bits (a multiple of 128)"},
     {KVT_OPT_INT, .name = "tail", .also = "kv-tail-tokens", .value = "N", .at = AT(tail), .max = 1 << 30,

@@ -5,6 +5,7 @@
 #include "base/check.h"
 #include "cli/command.h"
 #include "cli/inspect.h"
+#include "cli/plan_file.h"
 #include "cli/term.h"
 #include "model/model.h"
 
@@ -115,35 +116,41 @@ static enum kvt_status add_shape(struct kvt_buf *out, const struct kvt_shape *sh
                         first->v_size);
 }
 
-static enum kvt_status add_cost(struct kvt_buf *out, const char *name, const struct kvt_inspect_cost *cost) {
+static enum kvt_status add_cost(struct kvt_buf *out, const char *name, int width, const struct kvt_inspect_cost *cost) {
     char size[KVT_TERM_BYTES_MAX];
-    if (cost->why_not[0]) return kvt_buf_addf(out, "  %-14s %s\n", name, cost->why_not);
-    KVT_TRY(kvt_buf_addf(out, "  %-14s %6.2f %12s", name, cost->bits,
-                         kvt_term_bytes(size, (uint64_t)(cost->token_bytes + 0.5))));
+    KVT_TRY(add_name(out, name, width));
+    if (cost->why_not[0]) return kvt_buf_addf(out, "%s\n", cost->why_not);
+    KVT_TRY(kvt_buf_addf(out, "%5.2f %12s", cost->bits, kvt_term_bytes(size, (uint64_t)(cost->token_bytes + 0.5))));
     for (int i = 0; i < KVT_INSPECT_N_LENGTHS; i++)
         KVT_TRY(kvt_buf_addf(out, " %12s", kvt_term_bytes(size, cost->bytes[i])));
     return kvt_buf_addf(out, "\n");
 }
 
-static enum kvt_status add_cache(struct kvt_buf *out, const struct kvt_inspect_cache *cache) {
+static enum kvt_status add_cache(struct kvt_buf *out, const struct kvt_inspect_cache *cache,
+                                 const struct kvt_inspect_ask *asks, int n_asks) {
+    static const struct kvt_inspect_ask plain = {.name = "f16", .kv = "f16"};
+    int width = 14;
     KVT_TRY(kvt_buf_addf(out, "\nCache\n"));
     if (!cache->arch_is_known)
         KVT_TRY(kvt_buf_addf(out, "  The engine does not run this architecture; it knows %s.\n", kvt_arch_names()));
     if (cache->why_not[0]) return kvt_buf_addf(out, "  Its cost is not known: %s.\n", cache->why_not);
     KVT_TRY(add_shape(out, &cache->shape));
-    const struct kvt_inspect_cost f16 = kvt_inspect_cost(cache, "f16");
+    const struct kvt_inspect_cost f16 = kvt_inspect_cost(cache, &plain);
     if (f16.why_not[0]) return kvt_buf_addf(out, "  No codec stores its rows: %s.\n", f16.why_not);
     if (cache->caveat[0]) KVT_TRY(kvt_buf_addf(out, "  %s\n", cache->caveat));
-    KVT_TRY(kvt_buf_addf(out, "\n  %-14s %6s %12s %12s %12s %12s\n", "codec", "bits", "a token", "4K", "32K", "128K"));
-    for (size_t i = 0; kvt_kv_at(i); i++) {
-        const struct kvt_inspect_cost cost = kvt_inspect_cost(cache, kvt_kv_at(i));
-        KVT_TRY(add_cost(out, kvt_kv_at(i), &cost));
+    for (int i = 0; i < n_asks; i++) width = longer(width, asks[i].name);
+    KVT_TRY(kvt_buf_addf(out, "\n  %-*s %6s %12s %12s %12s %12s\n", width, "codec", "bits", "a token", "4K", "32K",
+                         "128K"));
+    for (int i = 0; i < n_asks; i++) {
+        const struct kvt_inspect_cost cost = kvt_inspect_cost(cache, &asks[i]);
+        KVT_TRY(add_cost(out, asks[i].name, width, &cost));
     }
     return KVT_OK;
 }
 
 enum kvt_status kvt_inspect_text(struct kvt_buf *out, const char *path, const struct kvt_gguf *gguf,
-                                 const struct kvt_inspect_cache *cache) {
+                                 const struct kvt_inspect_cache *cache, const struct kvt_inspect_ask *asks,
+                                 int n_asks) {
     char size[KVT_TERM_BYTES_MAX];
     uint64_t n_params = 0;
     for (size_t i = 0; i < kvt_gguf_n_tensors(gguf); i++) {
@@ -156,39 +163,109 @@ enum kvt_status kvt_inspect_text(struct kvt_buf *out, const char *path, const st
                          kvt_gguf_n_tensors(gguf), (double)n_params / 1e6));
     KVT_TRY(add_metadata(out, gguf));
     KVT_TRY(add_tensors(out, gguf));
-    return add_cache(out, cache);
+    return add_cache(out, cache, asks, n_asks);
 }
 
 /* ---- the command ------------------------------------------------------------------------------------------------------ */
 
 struct settings {
     const char *file;
+    struct kvt_opt_texts kv;
     bool json;
 };
 
 static const struct settings defaults;
 
+#define AT(field) offsetof(struct settings, field)
+
 /* clang-format off */
 static const struct kvt_opt options[] = {
-    {KVT_OPT_ARG, .name = "FILE", .at = offsetof(struct settings, file), .help = "a GGUF file"},
-    {KVT_OPT_FLAG, .name = "json", .at = offsetof(struct settings, json),
-     .help = "write the report as JSON, with whole strings"},
+    {KVT_OPT_ARG, .name = "FILE", .at = AT(file), .help = "a GGUF file"},
+    {KVT_OPT_TEXTS, .name = "kv", .value = "K[,V]", .at = AT(kv),
+     .help = "a cache to tell the cost of, in the place of all codecs: codecs of keys and values, also with layers that differ, or a plan, "
+             "@FILE; give it again for more"},
+    {KVT_OPT_FLAG, .name = "json", .at = AT(json), .help = "write the report as JSON, with whole strings"},
 };
 /* clang-format on */
 
-static enum kvt_status report(const struct settings *s, const struct kvt_gguf *gguf, struct kvt_error *err) {
-    struct kvt_inspect_cache cache;
-    KVT_TRY(kvt_inspect_cache_init(&cache, gguf, err));
+/* The caches to tell the cost of, and what their plans' files say. */
+struct asks {
+    struct kvt_inspect_ask *items;
+    struct kvt_plan_file *plans;
+    int n;
+    size_t n_taken;
+};
+
+static void finish_asks(struct asks *a) {
+    kvt_give(&kvt_allocator_libc, a->items, a->n_taken, sizeof *a->items);
+    kvt_give(&kvt_allocator_libc, a->plans, a->n_taken, sizeof *a->plans);
+}
+
+static enum kvt_status take_asks(struct asks *a, const struct settings *s, struct kvt_error *err) {
+    while (s->kv.n == 0 && kvt_kv_at(a->n_taken)) a->n_taken++;
+    if (s->kv.n > 0) a->n_taken = (size_t)s->kv.n;
+    a->n = (int)a->n_taken;
+    a->items = kvt_take_zero(&kvt_allocator_libc, a->n_taken, sizeof *a->items);
+    a->plans = kvt_take_zero(&kvt_allocator_libc, a->n_taken, sizeof *a->plans);
+    if (!a->items || !a->plans) return kvt_fail(err, KVT_ERR_NOMEM, "no memory for the names of %d caches", a->n);
+    for (int i = 0; i < a->n; i++) {
+        const char *name = s->kv.n ? s->kv.items[i] : kvt_kv_at((size_t)i);
+        a->items[i] = (struct kvt_inspect_ask){.name = name, .kv = name};
+    }
+    return KVT_OK;
+}
+
+/* Reads plans' files, which are held against the model they were made for. */
+static enum kvt_status read_plans(struct asks *a, const char *path, struct kvt_error *err) {
+    struct kvt_model *model = NULL;
+    enum kvt_status status = KVT_OK;
+    for (int i = 0; i < a->n && status == KVT_OK; i++) {
+        struct kvt_inspect_ask *ask = &a->items[i];
+        if (ask->name[0] != '@') continue;
+        if (!model) KVT_TRY(kvt_model_load(&model, path, NULL, err));
+        status = kvt_plan_file_resolve(&a->plans[i], ask->name, model, err);
+        *ask = (struct kvt_inspect_ask){ask->name, a->plans[i].kv, a->plans[i].sink, a->plans[i].tail};
+    }
+    kvt_model_destroy(model);
+    return status;
+}
+
+/* What was named must be a cache that the file's rows fit into. */
+static enum kvt_status check_asks(const struct asks *a, const struct kvt_inspect_cache *cache, struct kvt_error *err) {
+    if (cache->why_not[0]) return KVT_OK;
+    for (int i = 0; i < a->n; i++) {
+        const struct kvt_inspect_cost cost = kvt_inspect_cost(cache, &a->items[i]);
+        if (cost.why_not[0]) return kvt_fail(err, KVT_ERR_ARG, "%s", cost.why_not);
+    }
+    return KVT_OK;
+}
+
+static enum kvt_status print(const struct settings *s, const struct kvt_gguf *gguf,
+                             const struct kvt_inspect_cache *cache, const struct asks *a, struct kvt_error *err) {
     struct kvt_buf text;
     kvt_buf_init(&text, NULL, REPORT_MAX);
-    enum kvt_status status =
-        s->json ? kvt_inspect_json(&text, s->file, gguf, &cache) : kvt_inspect_text(&text, s->file, gguf, &cache);
+    enum kvt_status status = s->json ? kvt_inspect_json(&text, s->file, gguf, cache, a->items, a->n)
+                                     : kvt_inspect_text(&text, s->file, gguf, cache, a->items, a->n);
     if (status != KVT_OK)
         kvt_fail(err, status, "no memory for the report of '%s'", s->file);
     else
         status = kvt_term_write(text.data, text.len, err);
     kvt_buf_finish(&text);
+    return status;
+}
+
+static enum kvt_status report(const struct settings *s, const struct kvt_gguf *gguf, struct kvt_error *err) {
+    struct kvt_inspect_cache cache = {.caveat = ""};
+    struct asks asks = {.n = 0};
+    enum kvt_status status;
+    KVT_TRY_OUT(take_asks(&asks, s, err));
+    KVT_TRY_OUT(read_plans(&asks, s->file, err));
+    KVT_TRY_OUT(kvt_inspect_cache_init(&cache, gguf, err));
+    if (s->kv.n) KVT_TRY_OUT(check_asks(&asks, &cache, err));
+    status = print(s, gguf, &cache, &asks, err);
+out:
     kvt_inspect_cache_finish(&cache);
+    finish_asks(&asks);
     return status;
 }
 
@@ -209,7 +286,9 @@ const struct kvt_command kvt_command_inspect = {
         "token and at 4K, 32K and 128K tokens in each codec: allocated bytes, exactly. 'bits' is what an element of "
         "a key or value takes, scales and padding included. Any GGUF file will do; the engine need not know its "
         "architecture.",
-    .examples = "kvtile inspect models/plain.gguf\nkvtile inspect --json models/plain.gguf",
+    .examples = "kvtile inspect models/plain.gguf\n"
+                "kvtile inspect models/plain.gguf --kv kivi4g32,affine4g64 --kv @plan.json\n"
+                "kvtile inspect --json models/plain.gguf",
     .options = options,
     .n_options = KVT_ARRAY_LEN(options),
     .defaults = &defaults,

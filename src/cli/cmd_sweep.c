@@ -100,6 +100,10 @@ static bool fits(const struct kvt_model *model, const char *kv) {
 
 static enum kvt_status add_glob(struct sweep *s, const char *glob, struct kvt_error *err) {
     int n = 0, n_unfit = 0;
+    if (glob[0] == '@')
+        return kvt_fail(err, KVT_ERR_ARG,
+                        "a sweep makes plans and measures none from a file, as %.60s; kvtile fidelity --kv %.60s does",
+                        glob, glob);
     if (!strpbrk(glob, "*?[")) return add_name(s, glob, err);
     for (size_t i = 0; kvt_kv_at(i); i++) {
         const char *name = kvt_kv_at(i);

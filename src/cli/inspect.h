@@ -21,7 +21,13 @@ struct kvt_inspect_cache {
 enum { KVT_INSPECT_N_LENGTHS = 3 };
 extern const int kvt_inspect_lengths[KVT_INSPECT_N_LENGTHS]; /* 4096, 32768, 131072 */
 
-/* What one codec, for keys and values, makes of it. */
+/* A cache whose cost is asked for. */
+struct kvt_inspect_ask {
+    const char *name, *kv; /* kv: a plan's string */
+    int sink, tail;
+};
+
+/* What it takes. */
 struct kvt_inspect_cost {
     char why_not[200]; /* the rule that it breaks; else empty */
     double bits;       /* an element, all overhead counted */
@@ -33,14 +39,16 @@ struct kvt_inspect_cost {
 KVT_MUST_CHECK enum kvt_status kvt_inspect_cache_init(struct kvt_inspect_cache *out, const struct kvt_gguf *gguf,
                                                       struct kvt_error *err);
 void kvt_inspect_cache_finish(struct kvt_inspect_cache *cache);
-struct kvt_inspect_cost kvt_inspect_cost(const struct kvt_inspect_cache *cache, const char *kv);
+struct kvt_inspect_cost kvt_inspect_cost(const struct kvt_inspect_cache *cache, const struct kvt_inspect_ask *ask);
 
 /* Bytes as printable text: control characters and broken UTF-8 as \n, \t, \xNN; cut after about max characters with "..." */
 KVT_MUST_CHECK enum kvt_status kvt_inspect_escape(struct kvt_buf *out, const char *data, size_t len, size_t max);
 
 KVT_MUST_CHECK enum kvt_status kvt_inspect_text(struct kvt_buf *out, const char *path, const struct kvt_gguf *gguf,
-                                                const struct kvt_inspect_cache *cache);
+                                                const struct kvt_inspect_cache *cache,
+                                                const struct kvt_inspect_ask *asks, int n_asks);
 KVT_MUST_CHECK enum kvt_status kvt_inspect_json(struct kvt_buf *out, const char *path, const struct kvt_gguf *gguf,
-                                                const struct kvt_inspect_cache *cache);
+                                                const struct kvt_inspect_cache *cache,
+                                                const struct kvt_inspect_ask *asks, int n_asks);
 
 #endif

@@ -99,9 +99,10 @@ void kvt_inspect_cache_finish(struct kvt_inspect_cache *cache) {
     *cache = (struct kvt_inspect_cache){.caveat = ""};
 }
 
-struct kvt_inspect_cost kvt_inspect_cost(const struct kvt_inspect_cache *cache, const char *kv) {
+struct kvt_inspect_cost kvt_inspect_cost(const struct kvt_inspect_cache *cache, const struct kvt_inspect_ask *ask) {
     struct kvt_inspect_cost cost = {.bits = 0};
-    const struct kvt_plan_options options = {.struct_size = sizeof options, .kv = kv};
+    const struct kvt_plan_options options = {
+        .struct_size = sizeof options, .kv = ask->kv, .sink = ask->sink, .tail = ask->tail};
     struct kvt_plan *plan = NULL;
     struct kvt_error err;
     if (kvt_plan_create(&plan, &cache->shape, &options, NULL, &err) != KVT_OK) {

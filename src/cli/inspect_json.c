@@ -66,24 +66,25 @@ static json_t *tensors(const struct kvt_gguf *gguf, bool *ok) {
     return list;
 }
 
-static json_t *cost(const struct kvt_inspect_cache *cache, const char *kv, bool *ok) {
-    const struct kvt_inspect_cost c = kvt_inspect_cost(cache, kv);
-    if (c.why_not[0]) return json_pack("{s:s, s:s}", "kv", kv, "why_not", c.why_not);
+static json_t *cost(const struct kvt_inspect_cache *cache, const struct kvt_inspect_ask *ask, bool *ok) {
+    const struct kvt_inspect_cost c = kvt_inspect_cost(cache, ask);
+    json_t *name = text(ask->name, strlen(ask->name));
+    if (c.why_not[0]) return json_pack("{s:o, s:s}", "kv", name, "why_not", c.why_not);
     json_t *bytes = json_object();
     for (int i = 0; i < KVT_INSPECT_N_LENGTHS; i++) {
         char length[16];
         snprintf(length, sizeof length, "%d", kvt_inspect_lengths[i]);
         *ok &= json_object_set_new(bytes, length, json_integer((json_int_t)c.bytes[i])) == 0;
     }
-    return json_pack("{s:s, s:f, s:f, s:o}", "kv", kv, "bits_per_element", c.bits, "bytes_per_token", c.token_bytes,
+    return json_pack("{s:o, s:f, s:f, s:o}", "kv", name, "bits_per_element", c.bits, "bytes_per_token", c.token_bytes,
                      "bytes", bytes);
 }
 
-static json_t *costs(const struct kvt_inspect_cache *cache, bool *ok) {
+static json_t *costs(const struct kvt_inspect_cache *cache, const struct kvt_inspect_ask *asks, int n_asks, bool *ok) {
     if (cache->why_not[0])
         return json_pack("{s:b, s:s}", "arch_is_known", cache->arch_is_known, "why_not", cache->why_not);
     json_t *list = json_array();
-    for (size_t i = 0; kvt_kv_at(i); i++) *ok &= json_array_append_new(list, cost(cache, kvt_kv_at(i), ok)) == 0;
+    for (int i = 0; i < n_asks; i++) *ok &= json_array_append_new(list, cost(cache, &asks[i], ok)) == 0;
     return json_pack("{s:b, s:i, s:I, s:s, s:o}", "arch_is_known", cache->arch_is_known, "layers",
                      cache->shape.n_layers, "elements_per_token", (json_int_t)cache->n_elements, "caveat",
                      cache->caveat, "codecs", list);
@@ -94,11 +95,13 @@ static int add_to_buf(const char *data, size_t len, void *buf) {
 }
 
 enum kvt_status kvt_inspect_json(struct kvt_buf *out, const char *path, const struct kvt_gguf *gguf,
-                                 const struct kvt_inspect_cache *cache) {
+                                 const struct kvt_inspect_cache *cache, const struct kvt_inspect_ask *asks,
+                                 int n_asks) {
     bool ok = true;
-    json_t *root = json_pack("{s:o, s:i, s:I, s:o, s:o, s:o}", "file", text(path, strlen(path)), "version",
-                             kvt_gguf_version(gguf), "bytes", (json_int_t)kvt_gguf_bytes(gguf), "metadata",
-                             metadata(gguf, &ok), "tensors", tensors(gguf, &ok), "cache", costs(cache, &ok));
+    json_t *root =
+        json_pack("{s:o, s:i, s:I, s:o, s:o, s:o}", "file", text(path, strlen(path)), "version", kvt_gguf_version(gguf),
+                  "bytes", (json_int_t)kvt_gguf_bytes(gguf), "metadata", metadata(gguf, &ok), "tensors",
+                  tensors(gguf, &ok), "cache", costs(cache, asks, n_asks, &ok));
     ok &= root && json_dump_callback(root, add_to_buf, out, JSON_INDENT(2) | JSON_REAL_PRECISION(9)) == 0;
     json_decref(root);
     return ok ? kvt_buf_addf(out, "\n") : KVT_ERR_NOMEM;

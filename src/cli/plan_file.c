@@ -95,6 +95,8 @@ enum kvt_status kvt_plan_file_resolve(struct kvt_plan_file *out, const char *kv,
     return KVT_OK;
 }
 
+bool kvt_plan_file_differs(const char *kv) { return kv[0] == '@' || strchr(kv, ':'); }
+
 /* ---- writing ---------------------------------------------------------------------------------------------------------- */
 
 static int add_bytes(const char *data, size_t len, void *out) { return kvt_buf_add(out, data, len) == KVT_OK ? 0 : -1; }

@@ -18,6 +18,9 @@ struct kvt_plan_file {
 KVT_MUST_CHECK enum kvt_status kvt_plan_file_resolve(struct kvt_plan_file *out, const char *kv,
                                                      const struct kvt_model *model, struct kvt_error *err);
 
+/* Whether `kv` names a plan whose layers may differ, by a file or by layers ("kivi4g32:0-1=f16"): not for who looks at one layer. */
+bool kvt_plan_file_differs(const char *kv);
+
 /* What is known of a plan besides: for people. */
 struct kvt_plan_file_about {
     const char *text; /* that it was measured on */

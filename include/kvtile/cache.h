@@ -50,7 +50,7 @@ struct kvt_plan_options {
     size_t struct_size; /* sizeof(struct kvt_plan_options) */
     const char *
         kv; /* "K" or "K,V": codec names; then, each after a colon, layers that differ: "kivi4g32:0-1=f16:7=kivi8g32,f16".
-                           NULL: "f16" */
+                           "kvt4": "kq4,vu4". NULL: "f16" */
     int sink; /* rows, a multiple of 128 */
     int tail; /* rows */
     int64_t
@@ -60,7 +60,8 @@ struct kvt_plan_options {
                            At least sink + tail + 128; 0: all rows */
 };
 
-/* The names that kvt_plan_options.kv may have alone, for lists: codecs that store both sides. NULL from the last one on. */
+/* The names that kvt_plan_options.kv may have alone, for lists: codecs that store both sides, then pairs ("kvt4" is
+ * "kq4,vu4"). NULL from the last one on. */
 KVT_API const char *kvt_kv_at(size_t i);
 
 /* Which codec, sink and tail each layer has, resolved once. Owned by the caller; pools keep a copy of what they need. */

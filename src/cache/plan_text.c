@@ -7,27 +7,36 @@
 #include <ctype.h>
 #include <string.h>
 
+#include "base/attr.h"
 #include "base/buf.h"
 #include "base/check.h"
 #include "kvtile/cache.h"
 
 enum { NAME_MAX_BYTES = 39, TEXT_BYTES_MAX = 1 << 20 };
 
+/* Names of two codecs of one design: on a side it means that side's. */
+static const struct {
+    const char *name, *codec[KVT_SIDE_COUNT];
+} pairs[] = {{"kvt2", {"kq2", "vu2"}}, {"kvt3", {"kq3", "vu3"}}, {"kvt4", {"kq4", "vu4"}}};
+
 const char *kvt_kv_at(size_t i) {
     for (size_t c = 0; c < kvt_codec_count(); c++) {
         const struct kvt_codec_info info = kvt_codec_info(kvt_codec_at(c));
         if (info.sides == KVT_SIDES_BOTH && i-- == 0) return info.name;
     }
-    return NULL;
+    return i < KVT_ARRAY_LEN(pairs) ? pairs[i].name : NULL;
 }
 
 /* ---- reading ---------------------------------------------------------------------------------------------------------- */
 
-static enum kvt_status parse_codec(const struct kvt_codec **out, const char *name, size_t len, struct kvt_error *err) {
+static enum kvt_status parse_codec(struct kvt_kv_pair *out, enum kvt_side side, const char *name, size_t len,
+                                   struct kvt_error *err) {
     char text[NAME_MAX_BYTES + 1];
     memcpy(text, name, len);
     text[len] = 0;
-    return kvt_codec_parse(out, text, err);
+    for (size_t i = 0; i < KVT_ARRAY_LEN(pairs); i++)
+        if (strcmp(text, pairs[i].name) == 0) return kvt_codec_parse(&out->codec[side], pairs[i].codec[side], err);
+    return kvt_codec_parse(&out->codec[side], text, err);
 }
 
 /* "K" or "K,V", `len` bytes. */
@@ -38,8 +47,8 @@ static enum kvt_status parse_pair(struct kvt_kv_pair *out, const char *text, siz
     if (k_len > NAME_MAX_BYTES || v_len > NAME_MAX_BYTES || memchr(v, ',', v_len))
         return kvt_fail(err, KVT_ERR_ARG, "'%.*s' is no cache: write K or K,V, each the name of a codec",
                         (int)KVT_MIN(len, (size_t)60), text);
-    KVT_TRY(parse_codec(&out->codec[KVT_SIDE_K], text, k_len, err));
-    return parse_codec(&out->codec[KVT_SIDE_V], v, v_len, err);
+    KVT_TRY(parse_codec(out, KVT_SIDE_K, text, k_len, err));
+    return parse_codec(out, KVT_SIDE_V, v, v_len, err);
 }
 
 static bool read_number(const char **text, int *out) {

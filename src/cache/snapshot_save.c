@@ -36,6 +36,7 @@ static void clear_row(const struct kvt_tile *tile, void *bytes, int r) {
     static const float zeros[KVT_LATENT_MAX];
     const bool is_k = tile->side == KVT_SIDE_K;
     const uint8_t code = (uint8_t)tile->flip; /* stored as 0 */
+    if (tile->kind == KVT_TILE_CLASS) return; /* such tiles are whole */
     if (tile->kind == KVT_TILE_PLAIN) {
         kvt_tile_put_numbers(tile, bytes, r, zeros);
         return;

@@ -223,7 +223,7 @@ static bool write_rows(const struct append *a, const struct kvt_step_entry *entr
         const struct kvt_page *page = mine->list[region].pages[at / KVT_TILE_ROWS];
         const struct kvt_codec *codec = region == KVT_REGION_BODY ? layer->plan.codec[side] : layer->plan.wide[side];
         void *to = kvt_page_tile(page, shape, head, side);
-        pool->ops->encode(pool, &(struct kvt_encode_args){codec, &shape->tile[side], to, first, n, rows, d});
+        pool->ops->encode(pool, &(struct kvt_encode_args){codec, &shape->tile[side], to, first, n, rows, d, NULL});
         done += n;
     }
     return true;
@@ -244,8 +244,8 @@ static void encode_body(const struct append *a, const struct kvt_step_entry *ent
         pool->ops->decode(pool, &wide->tile[side], rows, d,
                           kvt_page_tile(mine->list[KVT_REGION_TAIL].pages[t], wide, head, side), first, n);
         void *to = kvt_page_tile(mine->list[KVT_REGION_BODY].pages[t], body, head, side);
-        pool->ops->encode(pool,
-                          &(struct kvt_encode_args){layer->plan.codec[side], &body->tile[side], to, first, n, rows, d});
+        pool->ops->encode(
+            pool, &(struct kvt_encode_args){layer->plan.codec[side], &body->tile[side], to, first, n, rows, d, NULL});
         at += n;
     }
 }

@@ -31,7 +31,7 @@ static const struct settings defaults = {.sinks = "0",
                                          .measure = KVT_MEASURE_DEFAULTS};
 
 /* What is swept where nothing is named. */
-static const char *const usual[] = {"f16", "affine*g64", "kivi*g32", "kvarn*"};
+static const char *const usual[] = {"f16", "affine*g64", "kivi*g32", "kvarn*", "kvt*"};
 
 #define AT(field) offsetof(struct settings, field)
 
@@ -40,7 +40,7 @@ static const struct kvt_opt options[] = {
     {KVT_OPT_ARG, .name = "MODEL", .at = AT(model), .help = "a GGUF file"},
     {KVT_OPT_ARGS, .name = "CACHE", .at = AT(globs),
      .help = "codecs by name or pattern ('kivi*g32', 'kvarn[346]'), or whole caches (kivi4g32,affine4g64). Patterns leave out variants "
-             "with a dash unless they have one. None: f16, 'affine*g64', 'kivi*g32' and 'kvarn*'"},
+             "with a dash unless they have one. None: f16, 'affine*g64', 'kivi*g32', 'kvarn*' and 'kvt*'"},
     {KVT_OPT_GROUP, .name = "Caches"},
     {KVT_OPT_TEXT, .name = "sink", .value = "N[,N...]", .at = AT(sinks), .help = "first rows in 16 bits: each of these is tried"},
     {KVT_OPT_TEXT, .name = "tail", .value = "N[,N...]", .at = AT(tails), .help = "newest rows in 16 bits: each of these is tried"},

@@ -21,7 +21,8 @@ enum { KVT_BLOCK_LANES = 32, KVT_SLICE = 128, KVT_TILE_VERSION = 1 };
 enum kvt_tile_kind {
     KVT_TILE_PLAIN, /* numbers: f32, f16, bf16; a block is [term][lane] */
     KVT_TILE_FOLD,  /* codes; a scale (and zero) per term and group of lanes: per-channel K, per-token V */
-    KVT_TILE_LANE   /* codes; a scale (and zero) per lane and group of terms: per-token K */
+    KVT_TILE_LANE,  /* codes; a scale (and zero) per lane and group of terms: per-token K */
+    KVT_TILE_CLASS  /* codes of three widths, by channel: codec/class.h */
 };
 
 enum kvt_number { KVT_NUMBER_F32, KVT_NUMBER_F16, KVT_NUMBER_BF16 };
@@ -70,10 +71,11 @@ struct kvt_tile {
     int n_terms, n_lanes; /* of the tile's matrix: d x 128 (K), 128 x d (V) */
     int term_group;       /* LANE: terms that share a scale */
     int lane_group;       /* FOLD: lanes that share a scale, 16 or a multiple of 32; otherwise 32 */
-    int n_slices;         /* factors per lane; 0: none */
+    int n_slices;         /* factors per lane; 0: none, or CLASS */
+    size_t head_bytes;    /* CLASS: what comes before the scales */
     size_t scale_bytes;   /* of the scales of one lane group (FOLD) or block (LANE) */
     size_t zero_bytes;    /* of its zeros */
-    size_t factor_bytes;  /* of the factors of a block */
+    size_t factor_bytes;  /* of the factors of a block, CLASS: of the tile */
     size_t block_bytes;   /* of factors and codes, or numbers, of a block of 32 lanes */
     size_t bytes;         /* of the tile, a multiple of 64 */
 };
@@ -86,6 +88,8 @@ struct kvt_block {
 
 void kvt_tile_init_plain(struct kvt_tile *tile, enum kvt_side side, int d, enum kvt_number number);
 void kvt_tile_init(struct kvt_tile *tile, enum kvt_side side, int d, const struct kvt_format *format);
+/* K; d is a multiple of 16. format.bits is the middle width. */
+void kvt_tile_init_class(struct kvt_tile *tile, int d, const struct kvt_format *format);
 
 static inline int kvt_tile_n_blocks(const struct kvt_tile *tile) {
     return (tile->n_lanes + KVT_BLOCK_LANES - 1) / KVT_BLOCK_LANES;
@@ -102,6 +106,13 @@ static inline struct kvt_block kvt_tile_block(const struct kvt_tile *tile, int i
     const int group = per_group == 1 ? i : i / per_group;
     const size_t side_bytes = tile->scale_bytes + tile->zero_bytes;
     struct kvt_block block = {.lane = i * KVT_BLOCK_LANES, .n_lanes = kvt_block_lanes(tile, i)};
+    if (tile->kind == KVT_TILE_CLASS) {
+        block.scales = tile->head_bytes;
+        block.zeros = block.scales + tile->scale_bytes;
+        block.factors = block.zeros + tile->zero_bytes + (size_t)block.lane;
+        block.codes = block.zeros + tile->zero_bytes + tile->factor_bytes + (size_t)i * tile->block_bytes;
+        return block;
+    }
     block.scales = (size_t)group * side_bytes + (size_t)(group * per_group) * tile->block_bytes;
     block.zeros = block.scales + tile->scale_bytes;
     block.factors = block.scales + side_bytes + (size_t)(i - group * per_group) * tile->block_bytes;
@@ -140,7 +151,7 @@ float kvt_zero_get(const struct kvt_format *format, const void *zeros, int i, fl
 /* The value of a code before its scale. */
 float kvt_code_value(const struct kvt_format *format, unsigned code);
 
-/* The scalar meaning of the layout. Codes: n of them from (term, lane) on, each (d_term, d_lane) after the one before. Scales and
+/* The scalar meaning of the layout; of CLASS tiles kvt_tile_get alone, the rest is in codec/class.h. Codes: n of them from (term, lane) on, each (d_term, d_lane) after the one before. Scales and
  * zeros: that of the group of (term, lane), `bits` as stored. */
 void kvt_tile_put_codes(const struct kvt_tile *tile, void *bytes, int term, int lane, int d_term, int d_lane,
                         const uint8_t *codes, int n);
@@ -170,6 +181,7 @@ struct kvt_codec {
     struct kvt_codec_info info;
     const struct kvt_encoder *encoder;
     struct kvt_format format; /* of its tiles on both sides, where the encoder has no describe */
+    int row_step;             /* row sizes are multiples of it; 0: KVT_HEAD_STEP */
 };
 
 /* Rows [first, first + n) of a tile and what they are encoded from. Rows are finite and within kvt_codec_limit; first and n obey
@@ -181,6 +193,7 @@ struct kvt_encode_args {
     int first, n;
     const float *rows; /* row i at rows + i * stride */
     ptrdiff_t stride;
+    const float *queries; /* K: for each channel the sum of squares of the queries at these rows; null: not known */
 };
 
 /* An encoder: one file, one line in list.h. */

@@ -21,6 +21,7 @@
     X(turbo)                                                                                                           \
     X(kivi_parity)                                                                                                     \
     X(affine_metal)                                                                                                    \
-    X(vu)
+    X(vu)                                                                                                              \
+    X(kq)
 
 #endif

@@ -103,10 +103,11 @@ float kvt_codec_limit(const struct kvt_codec *codec, enum kvt_side side, int d) 
 
 enum kvt_status kvt_codec_fits(const struct kvt_codec *codec, enum kvt_side side, int d, struct kvt_error *err) {
     const int most = side == KVT_SIDE_K ? KVT_LATENT_MAX : KVT_HEAD_MAX;
-    if (d < KVT_HEAD_STEP || d > most || d % KVT_HEAD_STEP != 0)
+    const int step = KVT_MAX(codec->row_step, KVT_HEAD_STEP);
+    if (d < step || d > most || d % step != 0)
         return kvt_fail(err, KVT_ERR_UNSUPPORTED,
                         "%s cannot store %s rows of %d elements: a row must be a multiple of %d, at most %d",
-                        codec->info.name, side == KVT_SIDE_K ? "K" : "V", d, KVT_HEAD_STEP, most);
+                        codec->info.name, side == KVT_SIDE_K ? "K" : "V", d, step, most);
     if (!kvt_codec_takes(codec, side))
         return kvt_fail(err, KVT_ERR_UNSUPPORTED, "%s is made for %s: write 'K,V' with another codec for %s",
                         codec->info.name, side == KVT_SIDE_K ? "values alone" : "keys alone",

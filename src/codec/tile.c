@@ -6,8 +6,7 @@
 
 #include "base/attr.h"
 #include "base/half.h"
-#include "codec/codec.h"
-#include "codec/log8.h"
+#include "codec/class.h"
 
 enum { VECTOR = 64, QUAD = 4 };
 
@@ -74,6 +73,23 @@ void kvt_tile_init(struct kvt_tile *tile, enum kvt_side side, int d, const struc
     tile->scale_bytes = round_vector((size_t)n_scales * scale_size(format->scale));
     tile->zero_bytes = format->has_zero ? round_vector((size_t)n_scales * scale_size(format->zero)) : 0;
     set_bytes(tile);
+}
+
+void kvt_tile_init_class(struct kvt_tile *tile, int d, const struct kvt_format *format) {
+    const size_t n = (size_t)d;
+    *tile = (struct kvt_tile){.kind = KVT_TILE_CLASS,
+                              .format = *format,
+                              .side = KVT_SIDE_K,
+                              .n_terms = d,
+                              .n_lanes = KVT_TILE_ROWS,
+                              .term_group = 1,
+                              .lane_group = KVT_TILE_ROWS,
+                              .head_bytes = round_vector(KVT_CLASS_MAP + n / 4),
+                              .scale_bytes = round_vector(n),
+                              .zero_bytes = round_vector(2 * n),
+                              .factor_bytes = KVT_TILE_ROWS,
+                              .block_bytes = kvt_classes_of(d, format->bits).bytes};
+    tile->bytes = kvt_tile_block(tile, kvt_tile_n_blocks(tile)).codes;
 }
 
 /* ---- codes ------------------------------------------------------------------------------------------------------------- */
@@ -267,7 +283,23 @@ static float get_number(const struct kvt_tile *tile, const void *bytes, size_t p
     return tile->number == KVT_NUMBER_F16 ? kvt_f32_from_f16(half) : kvt_f32_from_bf16(half);
 }
 
+/* The elements of a row of a CLASS tile, by channel. */
+static void decode_classes(const struct kvt_tile *tile, float *x, const void *bytes, int row) {
+    uint16_t channels[KVT_LATENT_MAX];
+    const float factor = kvt_class_factor(((const int8_t *)bytes)[kvt_tile_block(tile, 0).factors + (size_t)row]);
+    kvt_class_read_map(tile, bytes, channels);
+    for (int i = 0; i < tile->n_terms; i++) {
+        const struct kvt_class_place place = kvt_class_get_place(tile, bytes, i);
+        x[channels[i]] = kvt_class_value(&place, factor, kvt_class_get_code(tile, bytes, i, row));
+    }
+}
+
 float kvt_tile_get(const struct kvt_tile *tile, const void *bytes, int term, int lane) {
+    if (tile->kind == KVT_TILE_CLASS) {
+        float x[KVT_LATENT_MAX];
+        decode_classes(tile, x, bytes, lane);
+        return x[term];
+    }
     if (tile->kind == KVT_TILE_PLAIN) {
         const bool is_k = tile->side == KVT_SIDE_K;
         const int row = is_k ? lane : term;
@@ -301,6 +333,8 @@ void kvt_tile_decode(const struct kvt_tile *tile, float *rows, ptrdiff_t stride,
         const int row = first + r;
         if (tile->kind == KVT_TILE_PLAIN)
             decode_numbers(tile, x, bytes, row);
+        else if (tile->kind == KVT_TILE_CLASS)
+            decode_classes(tile, x, bytes, row);
         else
             for (int c = 0; c < d; c++)
                 x[c] = is_k ? kvt_tile_get(tile, bytes, c, row) : kvt_tile_get(tile, bytes, row, c);

@@ -51,7 +51,7 @@ static void run_once(const struct bench *b, const struct kind *kind) {
     if (kind->encode) {
         const int n = b->codec->info.granularity;
         for (int r = 0; r < KVT_TILE_ROWS; r += n)
-            kind->encode(&(struct kvt_encode_args){b->codec, &b->tile, b->bytes, r, n, b->rows + r * b->d, b->d});
+            kind->encode(&(struct kvt_encode_args){b->codec, &b->tile, b->bytes, r, n, b->rows + r * b->d, b->d, NULL});
     } else if (kind->decode) {
         kind->decode(&b->tile, b->back, b->d, b->bytes, 0, KVT_TILE_ROWS);
     } else {

@@ -73,6 +73,7 @@ typedef void (*kvt_round_fn)(const struct kvt_tile *tile, const float *x, ptrdif
 
 static inline bool kvt_fused_takes(const struct kvt_tile *tile) {
     if (tile->kind == KVT_TILE_PLAIN) return true;
+    if (tile->kind == KVT_TILE_CLASS) return false;
     return tile->format.meaning <= KVT_MEANING_TABLE && tile->lane_group >= KVT_BLOCK_LANES &&
            !(tile->kind == KVT_TILE_LANE && tile->n_slices);
 }

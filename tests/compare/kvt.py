@@ -114,6 +114,86 @@ def vu(bits, x):
     return np.concatenate(parts, axis=1).reshape(-1)
 
 
+# ---- keys ----------------------------------------------------------------------------------------------------------------
+
+def row_sum(x):
+    """Sums over rows, one after another."""
+    total = np.zeros(x.shape[1:], F)
+    for row in x:
+        total = total + row
+    return total
+
+
+def half_towards(x, up):
+    """The f16 next to x that is not below (up) or not above it, within f16's range."""
+    x = np.clip(x, F(-65504), F(65504))
+    h = x.astype(np.float16)
+    wrong = h.astype(F) < x if up else h.astype(F) > x
+    return np.where(wrong, np.nextafter(h, np.float16(np.inf if up else -np.inf)), h)
+
+
+def kq_codes(x, step, zero, top):
+    with np.errstate(divide="ignore"):
+        inverse = np.where(step > 0, F(1) / step, F(0))
+    y = x - zero
+    codes = np.clip(np.rint(y * inverse), F(0), top)
+    off = y - step * codes
+    return codes, row_sum(off * off)
+
+
+def kq(bits, x, queries=None):
+    """Words of a tile: largest scales, classes by channel, then by place scale and zero, factors, codes by place and row."""
+    n, d = x.shape
+    lo, hi = x.min(axis=0), x.max(axis=0)
+    weight = np.ones(d, F)
+    if queries is not None and queries.max() > 0:
+        weight = queries / queries.max()
+        centred = x - row_sum(x) / F(n)
+        worth = row_sum(centred * centred) * weight
+    else:
+        worth = hi - lo
+    order = np.argsort(-worth, kind="stable")
+    classes = np.zeros(d, np.int64)
+    classes[order[d // 4:]] = 1
+    classes[order[d // 4 + d // 2:]] = 2
+    width = bits + 1 - classes
+    top = ((1 << width) - 1).astype(F)
+    first = (hi - lo) / top
+    most = half_towards(np.array([first[classes == k].max() for k in range(3)], F), True)
+    largest = most.astype(F)[classes]
+
+    def store(step, zero):
+        with np.errstate(divide="ignore", invalid="ignore"):
+            below = np.where(largest > 0, -log_nearest(step / largest, 32), 0)
+        below = np.clip(below, 0, 255)
+        return below, largest * log_value(-below, 32), half_towards(zero, False)
+
+    scale, step, zero = store(first, lo)
+    codes, error = kq_codes(x, step, zero.astype(F), top)
+    for _ in range(2):
+        y = x - zero.astype(F)
+        total, squares, products = row_sum(codes), row_sum(codes * codes), row_sum(codes * y)
+        mean = row_sum(y) / F(n)
+        spread = squares - total * total / F(n)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            slope = np.where(spread > 0, (products - total * mean) / spread, F(0))
+        new = store(slope, zero.astype(F) + (mean - slope * (total / F(n))))
+        new_codes, new_error = kq_codes(x, new[1], new[2].astype(F), top)
+        better = (spread > 0) & (new_error < error)
+        scale, step, zero = (np.where(better, a, b) for a, b in zip(new, (scale, step, zero)))
+        codes, error = np.where(better, new_codes, codes), np.where(better, new_error, error)
+    half = top / F(2)
+    middle = zero.astype(F) + step * half
+    u = x - middle
+    own, shared = lane_sum((weight * u) * u), lane_sum((weight * u) * (step * (codes - half)))
+    good = (own > 0) & (shared > 0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        factor = np.where(good, np.clip(log_nearest(np.where(good, own / shared, F(1)), 64), -37, 37), 0)
+    place = np.argsort(classes, kind="stable")
+    return np.concatenate([most.view(np.uint16), classes, np.stack([scale[place], zero[place].view(np.uint16)], 1).reshape(-1),
+                           factor & 255, codes[:, place].T.reshape(-1).astype(np.int64)])
+
+
 # ---- hashes --------------------------------------------------------------------------------------------------------------
 
 def fnv(words):
@@ -127,6 +207,9 @@ def lines():
     for d in SIZES:
         tiles = [rows(d, t) for t in range(N_TILES)]
         for bits in (2, 3, 4):
+            queries = row_sum(rows(d, N_TILES) ** 2)
+            yield f"kq{bits} {d} " + " ".join(f"{fnv(kq(bits, x)):016x}" for x in tiles)
+            yield f"kq{bits}+queries {d} " + " ".join(f"{fnv(kq(bits, x, queries)):016x}" for x in tiles)
             yield f"vu{bits} {d} " + " ".join(f"{fnv(vu(bits, x)):016x}" for x in tiles)
 
 

@@ -271,7 +271,9 @@ static void test_schemes(void **state) {
                                      "mxfp4,f16",
                                      "f16,vu2",
                                      "kivi8g128,vu3",
-                                     "affine4g64,vu4"};
+                                     "affine4g64,vu4",
+                                     "kvt4",
+                                     "kvt2"};
     unsigned n_cases = 0;
     for (size_t i = 0; i < sizeof kv / sizeof kv[0]; i++) {
         if (!share_takes(&n_cases)) continue;

@@ -15,8 +15,7 @@
 
 #include "base/attr.h"
 #include "base/rng.h"
-#include "codec/codec.h"
-#include "codec/log8.h"
+#include "codec/class.h"
 #include "support/codec_rows.h"
 
 enum { N_TILES = 2 };
@@ -63,18 +62,62 @@ static uint64_t hash_vu(const struct kvt_tile *tile, const void *bytes) {
     return hash;
 }
 
-static void check_line(const char *name, int d, const uint64_t want[N_TILES]) {
+static uint64_t hash_kq(const struct kvt_tile *tile, const void *bytes) {
+    const unsigned char *at = bytes;
+    const struct kvt_block block = kvt_tile_block(tile, 0);
+    uint16_t channels[KVT_LATENT_MAX], half;
+    uint64_t hash = 0xCBF29CE484222325u;
+    const int d = tile->n_terms;
+    for (int k = 0; k < KVT_CLASSES; k++) {
+        memcpy(&half, at + (size_t)k * 2, sizeof half);
+        add(&hash, half);
+    }
+    for (int c = 0; c < d; c++) add(&hash, at[KVT_CLASS_MAP + c / 4] >> c % 4 * 2 & 3);
+    for (int i = 0; i < d; i++) {
+        memcpy(&half, at + block.zeros + (size_t)i * 2, sizeof half);
+        add(&hash, at[block.scales + (size_t)i]);
+        add(&hash, half);
+    }
+    for (int r = 0; r < KVT_TILE_ROWS; r++) add(&hash, at[block.factors + (size_t)r]);
+    for (int i = 0; i < d; i++)
+        for (int r = 0; r < KVT_TILE_ROWS; r++) add(&hash, kvt_class_get_code(tile, bytes, i, r));
+    kvt_class_read_map(tile, bytes, channels);
+    for (int i = 1; i < d; i++) /* in a class places follow the channels */
+        assert_true(channels[i] > channels[i - 1] || i == d / 4 || i == d / 4 + d / 2);
+    return hash;
+}
+
+/* By channel the sums of squares of a tile of rows. */
+static void sum_squares(float *out, const float *rows, int d) {
+    for (int c = 0; c < d; c++) {
+        out[c] = 0;
+        for (int r = 0; r < KVT_TILE_ROWS; r++) out[c] += rows[r * d + c] * rows[r * d + c];
+    }
+}
+
+static void check_line(char *name, int d, const uint64_t want[N_TILES]) {
+    char *plus = strchr(name, '+');
+    if (plus) *plus = 0;
     const struct kvt_codec *codec = codec_of(name);
-    const enum kvt_side side = KVT_SIDE_V;
+    const bool is_k = name[0] == 'k';
     struct kvt_tile tile;
-    kvt_codec_describe(codec, side, d, &tile);
-    float *rows = malloc(sizeof *rows * (size_t)(KVT_TILE_ROWS * d));
+    kvt_codec_describe(codec, is_k ? KVT_SIDE_K : KVT_SIDE_V, d, &tile);
+    float *rows = malloc(sizeof *rows * (size_t)(KVT_TILE_ROWS * d)), queries[KVT_LATENT_MAX];
+    codec_rows_fill(rows, KVT_TILE_ROWS, d, N_TILES);
+    sum_squares(queries, rows, d);
     void *bytes = aligned_alloc(64, tile.bytes);
     for (int t = 0; t < N_TILES; t++) {
         codec_rows_fill(rows, KVT_TILE_ROWS, d, t);
         memset(bytes, 0, tile.bytes);
-        assert_int_equal(kvt_codec_encode(codec, side, d, bytes, 0, KVT_TILE_ROWS, rows, d, NULL), KVT_OK);
-        if (hash_vu(&tile, bytes) != want[t]) fail_msg("%s, d %d: tile %d differs", name, d, t);
+        codec->encoder->encode(&(struct kvt_encode_args){.codec = codec,
+                                                         .tile = &tile,
+                                                         .bytes = bytes,
+                                                         .n = KVT_TILE_ROWS,
+                                                         .rows = rows,
+                                                         .stride = d,
+                                                         .queries = plus ? queries : NULL});
+        if ((is_k ? hash_kq : hash_vu)(&tile, bytes) != want[t])
+            fail_msg("%s%s, d %d: tile %d differs", name, plus ? " with queries" : "", d, t);
     }
     free(bytes);
     free(rows);
@@ -99,16 +142,19 @@ static void test_golden(void **state) {
 
 /* ---- what the format promises ------------------------------------------------------------------------------------------ */
 
-/* One tile of values through the codec. */
-static void pass(const char *name, int d, const float *rows, float *back) {
+/* One tile through the codec, on its side; queries: of keys, or null. */
+static void pass_with(const char *name, int d, const float *rows, const float *queries, float *back) {
     const struct kvt_codec *codec = codec_of(name);
-    const size_t bytes = kvt_codec_tile_bytes(codec, KVT_SIDE_V, d);
-    void *tile = aligned_alloc(64, bytes);
-    memset(tile, 0, bytes);
-    assert_int_equal(kvt_codec_encode(codec, KVT_SIDE_V, d, tile, 0, KVT_TILE_ROWS, rows, d, NULL), KVT_OK);
-    assert_int_equal(kvt_codec_decode(codec, KVT_SIDE_V, d, back, d, tile, 0, KVT_TILE_ROWS, NULL), KVT_OK);
-    free(tile);
+    struct kvt_tile tile;
+    kvt_codec_describe(codec, name[0] == 'k' ? KVT_SIDE_K : KVT_SIDE_V, d, &tile);
+    void *bytes = aligned_alloc(64, tile.bytes);
+    memset(bytes, 0, tile.bytes);
+    codec->encoder->encode(&(struct kvt_encode_args){codec, &tile, bytes, 0, KVT_TILE_ROWS, rows, d, queries});
+    kvt_tile_decode(&tile, back, d, bytes, 0, KVT_TILE_ROWS);
+    free(bytes);
 }
+
+static void pass(const char *name, int d, const float *rows, float *back) { pass_with(name, d, rows, NULL, back); }
 
 /* On Gaussian rows the error is that of the simulation, and decoded rows keep their product with the rows. */
 static void test_values(void **state) {
@@ -150,6 +196,93 @@ static void test_odd_values(void **state) {
     }
 }
 
+static const char *const keys[] = {"kq2", "kq3", "kq4"};
+
+/* Queries decide which channels are precise, and decoded rows keep their product with the rows as queries see it. */
+static void test_keys(void **state) {
+    (void)state;
+    enum { D = 64 };
+    static float x[KVT_TILE_ROWS * D], y[KVT_TILE_ROWS * D];
+    struct kvt_rng rng = {32};
+    float queries[D];
+    for (int c = 0; c < D; c++) queries[c] = c % 4 == 1 ? 9 : c % 4 == 3 ? 0.01f : 1;
+    for (int j = 0; j < KVT_TILE_ROWS * D; j++) x[j] = 40 + kvt_rng_normal(&rng) * (j % 4 == 3 ? 4 : 1);
+    for (size_t i = 0; i < KVT_ARRAY_LEN(keys); i++)
+        for (int by_queries = 0; by_queries < 2; by_queries++) {
+            double error[4] = {0};
+            pass_with(keys[i], D, x, by_queries ? queries : NULL, y);
+            for (int j = 0; j < KVT_TILE_ROWS * D; j++) error[j % 4] += pow((double)(x[j] - y[j]), 2);
+            if (by_queries) {
+                assert_true(error[1] < 0.5 * error[0] && error[1] < 0.5 * error[2]);
+                assert_true(error[3] > 20 * error[0]);
+            } else {
+                assert_true(error[3] < 16 * 0.6 * error[0]); /* the widest range has the widest codes */
+            }
+        }
+}
+
+/* Zero queries are no queries; their size does not matter. */
+static void test_queries(void **state) {
+    (void)state;
+    enum { D = 48 };
+    static float x[KVT_TILE_ROWS * D], y[KVT_TILE_ROWS * D], z[KVT_TILE_ROWS * D];
+    float zero[D] = {0}, some[D], large[D];
+    codec_rows_fill(x, KVT_TILE_ROWS, D, 0);
+    for (int c = 0; c < D; c++) some[c] = (float)(c * 7 % 11) / 8, large[c] = some[c] * 0x1p100f;
+    for (size_t i = 0; i < KVT_ARRAY_LEN(keys); i++) {
+        pass(keys[i], D, x, y);
+        pass_with(keys[i], D, x, zero, z);
+        assert_memory_equal(y, z, sizeof y);
+        pass_with(keys[i], D, x, some, y);
+        pass_with(keys[i], D, x, large, z);
+        assert_memory_equal(y, z, sizeof y);
+    }
+}
+
+/* Constant channels, one row far out, the ends of f16: finite, and what does not share the outlier's channel or row stays. */
+static void test_odd_keys(void **state) {
+    (void)state;
+    enum { D = 32 };
+    static float x[KVT_TILE_ROWS * D], y[KVT_TILE_ROWS * D];
+    for (size_t i = 0; i < KVT_ARRAY_LEN(keys); i++) {
+        memset(x, 0, sizeof x);
+        pass(keys[i], D, x, y);
+        for (int j = 0; j < KVT_TILE_ROWS * D; j++) assert_true(y[j] == 0);
+        for (int j = 0; j < KVT_TILE_ROWS * D; j++) x[j] = (float)(j % D) * 17 - 200; /* in f16 */
+        pass(keys[i], D, x, y);
+        for (int j = 0; j < KVT_TILE_ROWS * D; j++) assert_true(y[j] == x[j]);
+        x[5 * D + 3] = 65504;
+        pass(keys[i], D, x, y);
+        for (int j = 0; j < KVT_TILE_ROWS * D; j++)
+            assert_true(isfinite(y[j]) && (j / D == 5 || j % D == 3 || fabsf(y[j] - x[j]) < 1e-3f));
+        for (int j = 0; j < KVT_TILE_ROWS * D; j++) x[j] = (j / D + j) % 2 ? 65504.0f : -65504.0f;
+        pass(keys[i], D, x, y);
+        for (int j = 0; j < KVT_TILE_ROWS * D; j++) assert_true(isfinite(y[j]));
+    }
+}
+
+/* Any map gives a permutation. */
+static void test_any_map(void **state) {
+    (void)state;
+    struct kvt_rng rng = {33};
+    for (int d = 16; d <= 576; d += 112) {
+        struct kvt_tile tile;
+        kvt_codec_describe(codec_of("kq3"), KVT_SIDE_K, d, &tile);
+        unsigned char *bytes = aligned_alloc(64, tile.bytes);
+        for (int rep = 0; rep < 20; rep++) {
+            uint16_t channels[KVT_LATENT_MAX];
+            bool seen[KVT_LATENT_MAX] = {false};
+            for (size_t i = 0; i < tile.bytes; i++) bytes[i] = rep ? (unsigned char)kvt_rng_u64(&rng) : 0xFF;
+            kvt_class_read_map(&tile, bytes, channels);
+            for (int i = 0; i < d; i++) {
+                assert_true(channels[i] < d && !seen[channels[i]]);
+                seen[channels[i]] = true;
+            }
+        }
+        free(bytes);
+    }
+}
+
 static void test_sides(void **state) {
     (void)state;
     struct kvt_error err;
@@ -157,6 +290,9 @@ static void test_sides(void **state) {
     assert_non_null(strstr(err.text, "vu4 is made for values alone"));
     assert_int_equal(kvt_codec_fits(codec_of("vu4"), KVT_SIDE_V, 64, &err), KVT_OK);
     assert_int_equal(kvt_codec_tile_bytes(codec_of("vu4"), KVT_SIDE_K, 64), 0);
+    assert_int_equal(kvt_codec_fits(codec_of("kq4"), KVT_SIDE_V, 64, &err), KVT_ERR_UNSUPPORTED);
+    assert_int_equal(kvt_codec_fits(codec_of("kq4"), KVT_SIDE_K, 72, &err), KVT_ERR_UNSUPPORTED);
+    assert_non_null(strstr(err.text, "a multiple of 16"));
 }
 
 static void test_bytes(void **state) {
@@ -166,15 +302,21 @@ static void test_bytes(void **state) {
         int d;
         size_t bytes;
     } want[] = {{"vu2", 128, 4096 + 256}, {"vu3", 128, 6144 + 256}, {"vu4", 128, 8192 + 256},
-                {"vu4", 64, 4096 + 256},  {"vu4", 80, 5120 + 256},  {"vu2", 256, 2 * (4096 + 256)}};
+                {"vu4", 64, 4096 + 256},  {"vu4", 80, 5120 + 256},  {"vu2", 256, 2 * (4096 + 256)},
+                {"kq4", 128, 8192 + 576}, {"kq3", 128, 6144 + 576}, {"kq2", 128, 4096 + 576},
+                {"kq4", 64, 4096 + 384},  {"kq2", 64, 2048 + 384},  {"kq2", 256, 8192 + 1024}};
     for (size_t i = 0; i < KVT_ARRAY_LEN(want); i++)
-        assert_int_equal(kvt_codec_tile_bytes(codec_of(want[i].name), KVT_SIDE_V, want[i].d), want[i].bytes);
+        assert_int_equal(
+            kvt_codec_tile_bytes(codec_of(want[i].name), want[i].name[0] == 'k' ? KVT_SIDE_K : KVT_SIDE_V, want[i].d),
+            want[i].bytes);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_log8),       cmocka_unit_test(test_golden), cmocka_unit_test(test_values),
-        cmocka_unit_test(test_odd_values), cmocka_unit_test(test_sides),  cmocka_unit_test(test_bytes),
+        cmocka_unit_test(test_log8),       cmocka_unit_test(test_golden),  cmocka_unit_test(test_values),
+        cmocka_unit_test(test_odd_values), cmocka_unit_test(test_sides),   cmocka_unit_test(test_bytes),
+        cmocka_unit_test(test_keys),       cmocka_unit_test(test_queries), cmocka_unit_test(test_odd_keys),
+        cmocka_unit_test(test_any_map),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -174,7 +174,7 @@ static void trial_finish(struct trial *t) {
 }
 
 static void trial_run(struct trial *t, kvt_encode_fn fn) {
-    struct kvt_encode_args args = {t->codec, &t->tile, t->got, t->first, t->n, t->x, t->stride};
+    struct kvt_encode_args args = {t->codec, &t->tile, t->got, t->first, t->n, t->x, t->stride, NULL};
     fn(&args);
     args.bytes = t->want;
     t->codec->encoder->encode(&args);

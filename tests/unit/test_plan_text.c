@@ -53,6 +53,9 @@ static void a_string_is_written_as_short_as_it_can_be(void **state) {
         {"kivi4,affine8", "kivi4g32,affine8g64"},
         {"f16:0-5=kivi4", "kivi4g32"},
         {"f16:3=f16", "f16"},
+        {"kvt4", "kq4,vu4"},
+        {"kvt3,kvt2", "kq3,vu2"},
+        {"kq3,vu2:1=kvt2", "kq3,vu2:1=kq2,vu2"},
         {"kivi4:0=f16:1=f16:5=kivi8,affine4", "kivi4g32:0-1=f16:5=kivi8g32,affine4g64"},
         {"f16:0-3=kivi2", "kivi2g32:4-5=f16"},
         {"f16:0=kivi2:1=kivi4:2=f16,f16", "f16:0=kivi2g32:1=kivi4g32"},
@@ -110,6 +113,24 @@ static void nonsense_is_named(void **state) {
     }
 }
 
+static void each_name_is_a_cache(void **state) {
+    (void)state;
+    bool has_pair = false;
+    for (size_t i = 0; kvt_kv_at(i); i++) {
+        kvt_plan_destroy(make(kvt_kv_at(i)));
+        has_pair |= strcmp(kvt_kv_at(i), "kvt3") == 0;
+    }
+    assert_true(has_pair);
+    static const char *const halves[] = {"kq4", "vu4", "vu4,kq4", "kq4,f16:2=vu2"};
+    for (size_t i = 0; i < sizeof halves / sizeof halves[0]; i++) {
+        const struct kvt_plan_options o = {.struct_size = sizeof o, .kv = halves[i]};
+        struct kvt_plan *plan = NULL;
+        struct kvt_error err;
+        assert_int_equal(kvt_plan_create(&plan, &shape, &o, NULL, &err), KVT_ERR_UNSUPPORTED);
+        assert_non_null(strstr(err.text, " alone: write 'K,V'"));
+    }
+}
+
 static void every_allocation_may_fail(void **state) {
     (void)state;
     enum kvt_status status = KVT_ERR_NOMEM;
@@ -134,7 +155,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(layers_have_what_the_string_says), cmocka_unit_test(a_string_is_written_as_short_as_it_can_be),
         cmocka_unit_test(bytes_are_those_of_the_layers),    cmocka_unit_test(nonsense_is_named),
-        cmocka_unit_test(every_allocation_may_fail),
+        cmocka_unit_test(every_allocation_may_fail),        cmocka_unit_test(each_name_is_a_cache),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -8,8 +8,8 @@
 #include "base/check.h"
 #include "bench/bench.h"
 #include "cli/command.h"
+#include "cli/engine.h"
 #include "cli/plan_file.h"
-#include "cli/term.h"
 
 enum { REPORT_BYTES_MAX = 4 << 20 };
 
@@ -119,16 +119,6 @@ static struct caches caches_of(const struct settings *s) {
     return c;
 }
 
-/* Prints the report that `made` says was made, and gives it back. */
-static enum kvt_status print(struct kvt_buf *report, enum kvt_status made, struct kvt_error *err) {
-    if (made != KVT_OK)
-        kvt_fail(err, made, "not enough memory for the report");
-    else
-        made = kvt_term_write(report->data, report->len, err);
-    kvt_buf_finish(report);
-    return made;
-}
-
 /* ---- layers ------------------------------------------------------------------------------------------------------------ */
 
 static enum kvt_status read_layer_options(struct kvt_bench_options *o, const struct settings *s, const struct caches *c,
@@ -176,7 +166,7 @@ static enum kvt_status bench_attention(const struct settings *s, struct kvt_erro
     kvt_buf_init(&report, NULL, REPORT_BYTES_MAX);
     const enum kvt_status made = s->json ? kvt_bench_json(&report, &result, &o) : kvt_bench_table(&report, &result, &o);
     kvt_bench_finish(&result);
-    return print(&report, made, err);
+    return kvt_term_write_report(&report, made, err);
 }
 
 static enum kvt_status bench_step(const struct settings *s, struct kvt_error *err) {
@@ -196,7 +186,7 @@ static enum kvt_status bench_step(const struct settings *s, struct kvt_error *er
     const enum kvt_status made =
         s->json ? kvt_bench_step_json(&report, &result, &o) : kvt_bench_step_table(&report, &result, &o);
     kvt_bench_step_finish(&result);
-    return print(&report, made, err);
+    return kvt_term_write_report(&report, made, err);
 }
 
 /* ---- whole models ------------------------------------------------------------------------------------------------------ */
@@ -221,61 +211,64 @@ static enum kvt_status name_caches(struct model_caches *out, const struct caches
                                    struct kvt_error *err) {
     for (int i = 0; i < names->n; i++) {
         struct kvt_plan_file *plan = &out->plans[i];
-        KVT_TRY(kvt_plan_file_resolve(plan, names->kv[i], model, err));
+        KVT_TRY(kvt_plan_file_resolve(plan, names->kv[i], 0, 0, model, err));
         out->items[i] = (struct kvt_bench_cache){names->kv[i], plan->kv, plan->sink, plan->tail};
     }
     return KVT_OK;
 }
 
-static enum kvt_status measure_model(const struct settings *s, struct kvt_bench_model_options *o,
-                                     struct kvt_buf *report, enum kvt_status *made, struct kvt_error *err) {
+static enum kvt_status read_model_options(struct kvt_bench_model_options *o, int *n_threads, const struct settings *s,
+                                          struct kvt_error *err) {
+    int threads[KVT_BENCH_LIST] = {0}, n = 1;
+    *o = (struct kvt_bench_model_options){.tokens = (int)s->tokens,
+                                          .rounds = s->rounds ? (int)s->rounds : 5,
+                                          .n_batch = (int)s->n_batch,
+                                          .level = s->level};
+    if (!s->model) return kvt_fail(err, KVT_ERR_ARG, "bench model needs MODEL, a GGUF file");
+    KVT_TRY(read_ints(o->depth, &o->n_depths, "depth", s->depth, 0, 1 << 30, err));
+    if (s->threads) KVT_TRY(read_ints(threads, &n, "threads", s->threads, 1, 1024, err));
+    if (n > 1) return kvt_fail(err, KVT_ERR_ARG, "bench model takes one number for --threads, not '%s'", s->threads);
+    if (s->paced) o->pace.wait = wait_for_line;
+    *n_threads = threads[0];
+    return KVT_OK;
+}
+
+static enum kvt_status measure_model(struct kvt_bench_model_result *out, struct kvt_bench_model_options *o,
+                                     const struct settings *s, struct kvt_engine *engine, struct model_caches *caches,
+                                     struct kvt_error *err) {
     const struct caches names = caches_of(s);
-    struct kvt_model *model = NULL;
-    struct kvt_bench_model_result result;
-    const struct kvt_model_options how = {.progress = o->progress};
-    struct model_caches *caches = kvt_take(&kvt_allocator_libc, 1, sizeof *caches);
-    if (!caches) return kvt_fail(err, KVT_ERR_NOMEM, "no memory for the names of %d caches", names.n);
-    enum kvt_status status;
-    KVT_TRY_OUT(kvt_model_load(&model, s->model, &how, err));
-    KVT_TRY_OUT(name_caches(caches, &names, model, err));
-    o->model = model;
+    KVT_TRY(kvt_engine_load(engine, s->model, err));
+    KVT_TRY(name_caches(caches, &names, engine->model, err));
+    o->model = engine->model;
     o->caches = caches->items;
     o->n_caches = names.n;
-    KVT_TRY_OUT(kvt_bench_model(&result, o, err));
-    *made = s->json ? kvt_bench_model_json(report, &result, o) : kvt_bench_model_table(report, &result, o);
-    kvt_bench_model_finish(&result);
-out:
-    kvt_model_destroy(model);
-    kvt_give(&kvt_allocator_libc, caches, 1, sizeof *caches);
+    o->parallel = &engine->parallel;
+    o->progress = &engine->progress.progress;
+    const enum kvt_status status = kvt_bench_model(out, o, err);
+    kvt_term_progress_erase(&engine->progress);
     return status;
 }
 
 static enum kvt_status bench_model(const struct settings *s, struct kvt_error *err) {
-    struct kvt_term_progress progress;
-    struct kvt_bench_model_options o = {.tokens = (int)s->tokens,
-                                        .rounds = s->rounds ? (int)s->rounds : 5,
-                                        .n_batch = (int)s->n_batch,
-                                        .level = s->level,
-                                        .progress = &progress.progress};
-    if (!s->model) return kvt_fail(err, KVT_ERR_ARG, "bench model needs MODEL, a GGUF file");
-    KVT_TRY(read_ints(o.depth, &o.n_depths, "depth", s->depth, 0, 1 << 30, err));
-    int threads[KVT_BENCH_LIST] = {0}, n = 1;
-    if (s->threads) KVT_TRY(read_ints(threads, &n, "threads", s->threads, 1, 1024, err));
-    if (n > 1) return kvt_fail(err, KVT_ERR_ARG, "bench model takes one number for --threads, not '%s'", s->threads);
-    if (s->paced) o.pace.wait = wait_for_line;
-    struct kvt_threads *pool;
-    KVT_TRY(kvt_term_threads(&pool, threads[0], err));
-    const struct kvt_parallel parallel = kvt_threads_parallel(pool);
-    o.parallel = &parallel;
+    struct kvt_bench_model_options o;
+    struct kvt_bench_model_result result;
+    struct kvt_engine engine;
     struct kvt_buf report;
-    enum kvt_status made = KVT_OK;
+    enum kvt_status status;
+    int n_threads = 0;
+    KVT_TRY(read_model_options(&o, &n_threads, s, err));
+    struct model_caches *caches = kvt_take(&kvt_allocator_libc, 1, sizeof *caches);
+    if (!caches) return kvt_fail(err, KVT_ERR_NOMEM, "no memory for the names of caches");
+    KVT_TRY_OUT(kvt_engine_open(&engine, n_threads, s->quiet, err));
+    KVT_TRY_OUT(measure_model(&result, &o, s, &engine, caches, err));
     kvt_buf_init(&report, NULL, REPORT_BYTES_MAX);
-    kvt_term_progress_init(&progress, s->quiet);
-    const enum kvt_status status = measure_model(s, &o, &report, &made, err);
-    kvt_term_progress_erase(&progress);
-    kvt_threads_destroy(pool);
-    if (status == KVT_OK) return print(&report, made, err);
-    kvt_buf_finish(&report);
+    const enum kvt_status made =
+        s->json ? kvt_bench_model_json(&report, &result, &o) : kvt_bench_model_table(&report, &result, &o);
+    kvt_bench_model_finish(&result);
+    status = kvt_term_write_report(&report, made, err);
+out:
+    kvt_engine_close(&engine);
+    kvt_give(&kvt_allocator_libc, caches, 1, sizeof *caches);
     return status;
 }
 

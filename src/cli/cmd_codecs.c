@@ -6,9 +6,9 @@
 #include "base/check.h"
 #include "cli/codecs.h"
 #include "cli/command.h"
+#include "cli/engine.h"
 #include "cli/input_options.h"
 #include "cli/plan_file.h"
-#include "cli/term.h"
 
 enum { REPORT_BYTES_MAX = 16 << 20, SELF_CHUNKS = 4, ROWS_LEAST = 128 };
 
@@ -60,8 +60,7 @@ static const struct kvt_opt_shared shared[] = {{kvt_input_options, KVT_INPUT_N_O
 
 struct work {
     const struct settings *settings;
-    struct kvt_parallel parallel;
-    struct kvt_term_progress progress;
+    struct kvt_engine engine;
     struct kvt_fidelity_case *cases; /* of the rows, by their names */
     struct kvt_codecs_report report;
 };
@@ -152,7 +151,7 @@ static enum kvt_status measure_times(struct work *w, struct kvt_error *err) {
     struct kvt_codecs_report *r = &w->report;
     for (int i = 0; i < r->n_rows; i++) {
         struct kvt_codecs_row *row = &r->rows[i];
-        if (!kvt_progress_report(&w->progress.progress, "time", (uint64_t)i, (uint64_t)r->n_rows))
+        if (!kvt_progress_report(&w->engine.progress.progress, "time", (uint64_t)i, (uint64_t)r->n_rows))
             return kvt_fail(err, KVT_ERR_CANCELLED, "cancelled");
         for (int side = 0; side < KVT_SIDE_COUNT; side++)
             KVT_TRY(kvt_measure_times(&row->times[side], row->pair.codec[side], (enum kvt_side)side,
@@ -188,8 +187,8 @@ static enum kvt_status measure_made(struct work *w, struct kvt_error *err) {
     for (int kind = 0; kind < KVT_MADE_COUNT; kind++) {
         struct kvt_codecs_source *source = NULL;
         KVT_TRY_OUT(add_source(&source, w, names[kind], err));
-        KVT_TRY_OUT(
-            kvt_measure_made_rows(source->sums, pairs, r->n_rows, (enum kvt_made_rows)kind, &w->parallel, NULL, err));
+        KVT_TRY_OUT(kvt_measure_made_rows(source->sums, pairs, r->n_rows, (enum kvt_made_rows)kind, &w->engine.parallel,
+                                          NULL, err));
     }
 out:
     kvt_give(&kvt_allocator_libc, pairs, (size_t)r->n_rows, sizeof *pairs);
@@ -203,8 +202,8 @@ static enum kvt_status read_text(struct kvt_ids *ids, char *name, const struct w
         .model = model,
         .chunk = (int)s->chunk,
         .level = s->level,
-        .parallel = &w->parallel,
-        .progress = &w->progress.progress,
+        .parallel = &w->engine.parallel,
+        .progress = &w->engine.progress.progress,
     };
     struct kvt_input_settings input = s->input;
     if (!kvt_input_is_named(&input)) input.self = s->chunk * (s->chunks ? s->chunks : SELF_CHUNKS);
@@ -221,8 +220,8 @@ static enum kvt_status measure_loaded(struct kvt_codecs_source *source, struct w
         .n_chunks = (int)s->chunks,
         .first_id = -1,
         .level = s->level,
-        .parallel = &w->parallel,
-        .progress = &w->progress.progress,
+        .parallel = &w->engine.parallel,
+        .progress = &w->engine.progress.progress,
     };
     struct kvt_ids ids;
     enum kvt_status status;
@@ -239,15 +238,11 @@ out:
 }
 
 static enum kvt_status measure_model(struct work *w, const char *path, struct kvt_error *err) {
-    const struct kvt_model_options load = {.progress = &w->progress.progress};
     struct kvt_codecs_source *source = NULL;
-    struct kvt_model *model;
     KVT_TRY(add_source(&source, w, path, err));
     source->is_model = true;
-    KVT_TRY(kvt_model_load(&model, path, &load, err));
-    const enum kvt_status status = measure_loaded(source, w, model, err);
-    kvt_model_destroy(model);
-    return status;
+    KVT_TRY(kvt_engine_load(&w->engine, path, err));
+    return measure_loaded(source, w, w->engine.model, err);
 }
 
 /* ---- the command ------------------------------------------------------------------------------------------------------ */
@@ -267,14 +262,9 @@ static enum kvt_status print(const struct work *w, struct kvt_error *err) {
     const struct settings *s = w->settings;
     struct kvt_buf text;
     kvt_buf_init(&text, NULL, REPORT_BYTES_MAX);
-    enum kvt_status status =
+    const enum kvt_status made =
         s->json ? kvt_codecs_json(&text, &w->report) : kvt_codecs_table(&text, &w->report, s->markdown);
-    if (status != KVT_OK)
-        kvt_fail(err, status, "not enough memory for the report");
-    else
-        status = kvt_term_write(text.data, text.len, err);
-    kvt_buf_finish(&text);
-    return status;
+    return kvt_term_write_report(&text, made, err);
 }
 
 static enum kvt_status measure(struct work *w, struct kvt_error *err) {
@@ -288,7 +278,7 @@ static enum kvt_status measure(struct work *w, struct kvt_error *err) {
     if (s->other) KVT_TRY(measure_model(w, s->other, err));
     if (!s->model) KVT_TRY(measure_made(w, err));
     KVT_TRY(measure_times(w, err));
-    kvt_term_progress_erase(&w->progress);
+    kvt_term_progress_erase(&w->engine.progress);
     return print(w, err);
 }
 
@@ -305,17 +295,13 @@ static void finish(struct work *w) {
 static enum kvt_status run(const void *settings, struct kvt_error *err) {
     const struct settings *s = settings;
     struct work w = {.settings = s};
-    struct kvt_threads *threads = NULL;
     enum kvt_status status;
     KVT_TRY(check(s, err));
-    kvt_term_progress_init(&w.progress, s->quiet);
-    KVT_TRY_OUT(kvt_term_threads(&threads, s->n_threads, err));
-    w.parallel = kvt_threads_parallel(threads);
+    KVT_TRY_OUT(kvt_engine_open(&w.engine, s->n_threads, s->quiet, err));
     KVT_TRY_OUT(measure(&w, err));
 out:
-    kvt_term_progress_erase(&w.progress);
     finish(&w);
-    kvt_threads_destroy(threads);
+    kvt_engine_close(&w.engine);
     return status;
 }
 

@@ -94,9 +94,9 @@ static enum kvt_status choose_attribution(unsigned *out, const char *list, struc
 static enum kvt_status name_schemes(struct kvt_fidelity_scheme *out, struct kvt_plan_file *plans, int n,
                                     const struct settings *s, const struct kvt_model *model, struct kvt_error *err) {
     for (int i = 0; i < n; i++) {
-        KVT_TRY(kvt_plan_file_resolve(&plans[i], s->kv.n ? s->kv.items[i] : usual[i], model, err));
-        out[i] = (struct kvt_fidelity_scheme){plans[i].kv, s->sink ? (int)s->sink : plans[i].sink,
-                                              s->tail ? (int)s->tail : plans[i].tail};
+        const char *kv = s->kv.n ? s->kv.items[i] : usual[i];
+        KVT_TRY(kvt_plan_file_resolve(&plans[i], kv, s->sink, s->tail, model, err));
+        out[i] = (struct kvt_fidelity_scheme){plans[i].kv, plans[i].sink, plans[i].tail};
     }
     return KVT_OK;
 }
@@ -125,19 +125,15 @@ static enum kvt_status print_result(const struct settings *s, const struct kvt_m
                                     struct kvt_error *err) {
     struct kvt_fidelity_about about = kvt_measure_about(m, o);
     struct kvt_buf report;
-    about.tokenizer = kvt_model_text(m->model);
+    about.tokenizer = kvt_model_text(m->engine.model);
     about.ids = o->ids;
-    KVT_TRY(kvt_measure_report(m, result, &about, err));
+    const enum kvt_status reported = kvt_measure_report(m, result, &about, err);
     if (!s->json && !s->worst) about.ids = NULL;
     kvt_buf_init(&report, NULL, REPORT_BYTES_MAX);
-    enum kvt_status status =
+    const enum kvt_status made =
         s->json ? kvt_fidelity_json(&report, result, &about) : kvt_fidelity_table(&report, result, &about);
-    if (status != KVT_OK)
-        kvt_fail(err, status, "not enough memory for the report");
-    else
-        status = kvt_term_write(report.data, report.len, err);
-    kvt_buf_finish(&report);
-    return status;
+    const enum kvt_status printed = kvt_term_write_report(&report, made, err);
+    return printed != KVT_OK ? printed : reported;
 }
 
 static enum kvt_status measure(const struct settings *s, struct kvt_measure *m, const struct kvt_fidelity_cases *cases,
@@ -148,10 +144,10 @@ static enum kvt_status measure(const struct settings *s, struct kvt_measure *m, 
     o.reference = s->reference;
     o.cases = cases->items;
     o.n_cases = cases->n;
-    KVT_TRY(kvt_fidelity_check(m->model, &o, err));
+    KVT_TRY(kvt_fidelity_check(m->engine.model, &o, err));
     KVT_TRY(kvt_measure_text(&o, m, &s->input, err));
-    const enum kvt_status status = kvt_fidelity_run(&result, m->model, &o, err);
-    kvt_term_progress_erase(&m->progress);
+    const enum kvt_status status = kvt_fidelity_run(&result, m->engine.model, &o, err);
+    kvt_term_progress_erase(&m->engine.progress);
     if (status != KVT_OK && (status != KVT_ERR_CANCELLED || result.n_chunks == 0)) return status;
     kvt_measure_say_stored(&result);
     const enum kvt_status printed = print_result(s, m, &o, &result, err);
@@ -168,7 +164,7 @@ static enum kvt_status run(const void *settings, struct kvt_error *err) {
         return kvt_fail(err, KVT_ERR_ARG,
                         "name a text: --text FILE, --ids FILE, or --self N to let the model write it");
     KVT_TRY_OUT(kvt_measure_open(&m, s->model, &s->measure, err));
-    KVT_TRY_OUT(make_cases(&cases, s, m.model, err));
+    KVT_TRY_OUT(make_cases(&cases, s, m.engine.model, err));
     KVT_TRY_OUT(measure(s, &m, &cases, err));
 out:
     kvt_fidelity_cases_finish(&cases);

@@ -223,7 +223,7 @@ static enum kvt_status read_plans(struct asks *a, const char *path, struct kvt_e
         struct kvt_inspect_ask *ask = &a->items[i];
         if (ask->name[0] != '@') continue;
         if (!model) KVT_TRY(kvt_model_load(&model, path, NULL, err));
-        status = kvt_plan_file_resolve(&a->plans[i], ask->name, model, err);
+        status = kvt_plan_file_resolve(&a->plans[i], ask->name, 0, 0, model, err);
         *ask = (struct kvt_inspect_ask){ask->name, a->plans[i].kv, a->plans[i].sink, a->plans[i].tail};
     }
     kvt_model_destroy(model);
@@ -244,14 +244,9 @@ static enum kvt_status print(const struct settings *s, const struct kvt_gguf *gg
                              const struct kvt_inspect_cache *cache, const struct asks *a, struct kvt_error *err) {
     struct kvt_buf text;
     kvt_buf_init(&text, NULL, REPORT_MAX);
-    enum kvt_status status = s->json ? kvt_inspect_json(&text, s->file, gguf, cache, a->items, a->n)
-                                     : kvt_inspect_text(&text, s->file, gguf, cache, a->items, a->n);
-    if (status != KVT_OK)
-        kvt_fail(err, status, "no memory for the report of '%s'", s->file);
-    else
-        status = kvt_term_write(text.data, text.len, err);
-    kvt_buf_finish(&text);
-    return status;
+    const enum kvt_status status = s->json ? kvt_inspect_json(&text, s->file, gguf, cache, a->items, a->n)
+                                           : kvt_inspect_text(&text, s->file, gguf, cache, a->items, a->n);
+    return kvt_term_write_report(&text, status, err);
 }
 
 static enum kvt_status report(const struct settings *s, const struct kvt_gguf *gguf, struct kvt_error *err) {

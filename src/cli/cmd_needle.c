@@ -8,8 +8,8 @@
 #include "base/check.h"
 #include "base/file.h"
 #include "cli/command.h"
+#include "cli/engine.h"
 #include "cli/plan_file.h"
-#include "cli/term.h"
 #include "fidelity/fidelity.h"
 
 enum { REPORT_BYTES_MAX = 4 << 20, TEXT_BYTES_MAX = 64 << 20, LENGTHS_MAX = 16 };
@@ -61,10 +61,7 @@ static const struct kvt_opt options[] = {
 
 struct needle {
     const struct settings *settings;
-    struct kvt_threads *threads;
-    struct kvt_parallel parallel;
-    struct kvt_term_progress progress;
-    struct kvt_model *model;
+    struct kvt_engine engine;
     struct kvt_buf filler;
     char text_name[300];
     int lengths[LENGTHS_MAX], n_lengths;
@@ -95,25 +92,25 @@ static enum kvt_status name_schemes(struct needle *n, struct kvt_error *err) {
     for (int i = 0; i < n_kv; i++) {
         const char *kv = s->kv.n ? s->kv.items[i] : usual[i];
         if (strcmp(kv, "f16") == 0) continue; /* it is there */
-        KVT_TRY(kvt_plan_file_resolve(&n->plans[i], kv, n->model, err));
-        n->schemes[n->n_schemes++] = (struct kvt_fidelity_scheme){
-            n->plans[i].kv, s->sink ? (int)s->sink : n->plans[i].sink, s->tail ? (int)s->tail : n->plans[i].tail};
+        const struct kvt_plan_file *plan = &n->plans[i];
+        KVT_TRY(kvt_plan_file_resolve(&n->plans[i], kv, s->sink, s->tail, n->engine.model, err));
+        n->schemes[n->n_schemes++] = (struct kvt_fidelity_scheme){plan->kv, plan->sink, plan->tail};
     }
     return KVT_OK;
 }
 
 /* As much text as the longest test needs. */
 static enum kvt_status write_filler(struct needle *n, struct kvt_error *err) {
-    const struct kvt_text *text = kvt_model_text(n->model);
+    const struct kvt_text *text = kvt_model_text(n->engine.model);
     struct kvt_self_options self = {.seed = (uint64_t)n->settings->seed,
                                     .level = n->settings->level,
-                                    .parallel = &n->parallel,
-                                    .progress = &n->progress.progress};
+                                    .parallel = &n->engine.parallel,
+                                    .progress = &n->engine.progress.progress};
     struct kvt_ids ids;
     for (int i = 0; i < n->n_lengths; i++) self.n = KVT_MAX(self.n, n->lengths[i]);
-    self.chunk = KVT_MIN(self.n, kvt_model_info(n->model).n_ctx_train);
+    self.chunk = KVT_MIN(self.n, kvt_model_info(n->engine.model).n_ctx_train);
     kvt_ids_init(&ids, NULL);
-    enum kvt_status status = kvt_fidelity_sample(&ids, n->model, &self, err);
+    enum kvt_status status = kvt_fidelity_sample(&ids, n->engine.model, &self, err);
     for (size_t i = 0; i < ids.len && status == KVT_OK; i++) {
         status = kvt_text_decode(text, ids.data[i], false, &n->filler);
         if (status != KVT_OK) kvt_fail(err, status, "not enough memory for the model's own text");
@@ -133,14 +130,10 @@ static enum kvt_status print_result(const struct needle *n, const struct kvt_nee
                                     struct kvt_error *err) {
     struct kvt_buf report;
     kvt_buf_init(&report, NULL, REPORT_BYTES_MAX);
-    enum kvt_status status = n->settings->json ? kvt_needle_json(&report, result, n->settings->model, n->text_name)
-                                               : kvt_needle_table(&report, result, n->settings->model, n->text_name);
-    if (status != KVT_OK)
-        kvt_fail(err, status, "not enough memory for the report");
-    else
-        status = kvt_term_write(report.data, report.len, err);
-    kvt_buf_finish(&report);
-    return status;
+    const enum kvt_status made = n->settings->json
+                                     ? kvt_needle_json(&report, result, n->settings->model, n->text_name)
+                                     : kvt_needle_table(&report, result, n->settings->model, n->text_name);
+    return kvt_term_write_report(&report, made, err);
 }
 
 static enum kvt_status test(struct needle *n, struct kvt_error *err) {
@@ -158,15 +151,15 @@ static enum kvt_status test(struct needle *n, struct kvt_error *err) {
         .n_agree = (int)s->agree,
         .seed = (uint64_t)s->seed,
         .level = s->level,
-        .parallel = &n->parallel,
-        .progress = &n->progress.progress,
+        .parallel = &n->engine.parallel,
+        .progress = &n->engine.progress.progress,
     };
-    KVT_TRY(kvt_needle_check(n->model, &o, err));
+    KVT_TRY(kvt_needle_check(n->engine.model, &o, err));
     KVT_TRY(find_filler(n, err));
     o.filler = kvt_buf_text(&n->filler);
     o.filler_len = n->filler.len;
-    KVT_TRY(kvt_needle_run(&result, n->model, &o, err));
-    kvt_term_progress_erase(&n->progress);
+    KVT_TRY(kvt_needle_run(&result, n->engine.model, &o, err));
+    kvt_term_progress_erase(&n->engine.progress);
     const enum kvt_status status = print_result(n, &result, err);
     kvt_needle_finish(&result);
     return status;
@@ -179,16 +172,11 @@ static enum kvt_status run(const void *settings, struct kvt_error *err) {
     if (!n) return kvt_fail(err, KVT_ERR_NOMEM, "no memory for a recall test");
     n->settings = s;
     kvt_buf_init(&n->filler, NULL, TEXT_BYTES_MAX);
-    kvt_term_progress_init(&n->progress, s->quiet);
-    const struct kvt_model_options load = {.progress = &n->progress.progress};
-    KVT_TRY_OUT(kvt_term_threads(&n->threads, s->n_threads, err));
-    n->parallel = kvt_threads_parallel(n->threads);
-    KVT_TRY_OUT(kvt_model_load(&n->model, s->model, &load, err));
+    KVT_TRY_OUT(kvt_engine_open(&n->engine, s->n_threads, s->quiet, err));
+    KVT_TRY_OUT(kvt_engine_load(&n->engine, s->model, err));
     KVT_TRY_OUT(test(n, err));
 out:
-    kvt_term_progress_erase(&n->progress);
-    kvt_model_destroy(n->model);
-    kvt_threads_destroy(n->threads);
+    kvt_engine_close(&n->engine);
     kvt_buf_finish(&n->filler);
     kvt_give(&kvt_allocator_libc, n, 1, sizeof *n);
     return status;

@@ -9,10 +9,10 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "cli/command.h"
+#include "cli/engine.h"
 #include "cli/kv_options.h"
 #include "cli/plan_file.h"
 #include "cli/summary.h"
-#include "cli/term.h"
 
 enum { PROMPT_MAX = 1 << 28 };
 
@@ -84,8 +84,7 @@ static const struct kvt_opt_shared shared[] = {{kvt_kv_options, KVT_KV_N_OPTIONS
 
 struct run {
     const struct settings *settings;
-    struct kvt_model *model;
-    struct kvt_threads *threads;
+    struct kvt_engine engine;
     struct kvt_session *session;
     struct kvt_sampler *sampler;
     struct kvt_buf prompt, chat; /* as given; wrapped in the chat template */
@@ -94,7 +93,6 @@ struct run {
     float *logits;
     size_t n_logits;
     struct kvt_utf8_stream utf8;
-    struct kvt_term_progress progress;
     struct kvt_summary summary;
     bool ends_line; /* whether the text so far ends one */
 };
@@ -122,7 +120,7 @@ static enum kvt_status read_prompt(struct run *r, struct kvt_error *err) {
 
 static enum kvt_status find_template(const struct run *r, const struct kvt_chat_template **out, const char **source,
                                      struct kvt_error *err) {
-    const char *name = r->settings->template_name, *own = kvt_model_info(r->model).chat_template;
+    const char *name = r->settings->template_name, *own = kvt_model_info(r->engine.model).chat_template;
     *source = NULL;
     if (name) {
         *out = kvt_chat_find(name);
@@ -155,7 +153,7 @@ static enum kvt_status make_chat(struct run *r, struct kvt_error *err) {
 }
 
 static enum kvt_status encode_prompt(struct run *r, struct kvt_error *err) {
-    const struct kvt_text *text = kvt_model_text(r->model);
+    const struct kvt_text *text = kvt_model_text(r->engine.model);
     const int bos = kvt_text_bos(text);
     const bool add_bos = kvt_text_add_bos(text) && bos >= 0;
     const struct kvt_buf *prompt = r->settings->chat ? &r->chat : &r->prompt;
@@ -173,7 +171,7 @@ static enum kvt_status encode_prompt(struct run *r, struct kvt_error *err) {
 /* The context to make: as asked, or what prompt and text need, up to what the model was trained for. */
 static enum kvt_status choose_context(const struct run *r, int *out, struct kvt_error *err) {
     const struct settings *s = r->settings;
-    const int64_t n_prompt = (int64_t)r->ids.len, trained = kvt_model_info(r->model).n_ctx_train;
+    const int64_t n_prompt = (int64_t)r->ids.len, trained = kvt_model_info(r->engine.model).n_ctx_train;
     int64_t n_ctx = s->n_ctx;
     if (n_ctx == 0) n_ctx = s->n < 0 ? trained : KVT_MIN(n_prompt + s->n, trained);
     if (n_prompt > n_ctx)
@@ -194,38 +192,34 @@ static uint64_t random_seed(void) {
 
 static enum kvt_status load(struct run *r, struct kvt_error *err) {
     const double start = kvt_clock_seconds();
-    const struct kvt_model_options model_options = {.progress = &r->progress.progress};
-    const enum kvt_status status = kvt_model_load(&r->model, r->settings->model, &model_options, err);
-    kvt_term_progress_erase(&r->progress);
+    const enum kvt_status status = kvt_engine_load(&r->engine, r->settings->model, err);
     r->summary.load_seconds = kvt_clock_seconds() - start;
-    r->summary.model = r->model;
+    r->summary.model = r->engine.model;
     return status;
 }
 
 static enum kvt_status create_session(struct run *r, const char *kv, struct kvt_error *err) {
     const struct settings *s = r->settings;
-    KVT_TRY(kvt_term_threads(&r->threads, s->n_threads, err));
-    const struct kvt_parallel parallel = kvt_threads_parallel(r->threads);
     struct kvt_plan_file plan;
-    KVT_TRY(kvt_plan_file_resolve(&plan, kv, r->model, err));
+    KVT_TRY(kvt_plan_file_resolve(&plan, kv, s->kv.sink, s->kv.tail, r->engine.model, err));
     struct kvt_session_options o = {.kv = plan.kv,
-                                    .sink = s->kv.sink ? (int)s->kv.sink : plan.sink,
-                                    .tail = s->kv.tail ? (int)s->kv.tail : plan.tail,
+                                    .sink = plan.sink,
+                                    .tail = plan.tail,
                                     .start = s->kv.start,
                                     .rolling = s->kv.rolling,
                                     .n_keep = 1,
                                     .n_batch = (int)s->n_batch,
                                     .level = s->level,
-                                    .parallel = &parallel,
+                                    .parallel = &r->engine.parallel,
                                     .cache_byte_limit = s->kv.limit};
     KVT_TRY(choose_context(r, &o.n_ctx, err));
-    KVT_TRY(kvt_session_create(&r->session, r->model, &o, err));
+    KVT_TRY(kvt_session_create(&r->session, r->engine.model, &o, err));
     r->summary.session = r->session;
     const struct kvt_sample_options sample = {(float)s->temp, (int)s->top_k, (float)s->top_p, (float)s->min_p,
                                               s->seed < 0 ? random_seed() : (uint64_t)s->seed};
     r->summary.seed = sample.seed;
     r->summary.greedy = s->temp == 0;
-    r->n_logits = (size_t)kvt_model_info(r->model).n_vocab;
+    r->n_logits = (size_t)kvt_model_info(r->engine.model).n_vocab;
     KVT_TRY(kvt_sampler_create(&r->sampler, &sample, (int)r->n_logits, NULL, err));
     r->logits = kvt_take(&kvt_allocator_libc, r->n_logits, sizeof *r->logits);
     return r->logits ? KVT_OK : kvt_fail(err, KVT_ERR_NOMEM, "out of memory for the logits");
@@ -234,8 +228,8 @@ static enum kvt_status create_session(struct run *r, const char *kv, struct kvt_
 static enum kvt_status prefill(struct run *r, struct kvt_error *err) {
     const double start = kvt_clock_seconds();
     const enum kvt_status status =
-        kvt_session_eval(r->session, r->ids.data, (int)r->ids.len, 1, &r->progress.progress, err);
-    kvt_term_progress_erase(&r->progress);
+        kvt_session_eval(r->session, r->ids.data, (int)r->ids.len, 1, &r->engine.progress.progress, err);
+    kvt_term_progress_erase(&r->engine.progress);
     r->summary.prompt_seconds = kvt_clock_seconds() - start;
     r->summary.n_prompt_done = kvt_session_n_rows(r->session);
     return status;
@@ -263,7 +257,7 @@ static enum kvt_status show_prompt(struct run *r, struct kvt_error *err) {
 
 static enum kvt_status show_token(struct run *r, int id, struct kvt_error *err) {
     r->piece.len = 0;
-    KVT_TRY(no_memory(err, kvt_text_decode(kvt_model_text(r->model), id, r->settings->show_special, &r->piece)));
+    KVT_TRY(no_memory(err, kvt_text_decode(kvt_model_text(r->engine.model), id, r->settings->show_special, &r->piece)));
     KVT_TRY(no_memory(err, kvt_utf8_feed(&r->utf8, kvt_buf_text(&r->piece), r->piece.len, &r->shown)));
     return show(r, err);
 }
@@ -285,7 +279,7 @@ static enum kvt_status generate(struct run *r, struct kvt_error *err) {
         if (kvt_term_interrupted()) return KVT_ERR_CANCELLED;
         KVT_TRY(kvt_session_logits(r->session, 0, 1, r->logits, err));
         const int32_t id = pick(r, &start);
-        if (kvt_text_is_end(kvt_model_text(r->model), id)) {
+        if (kvt_text_is_end(kvt_model_text(r->engine.model), id)) {
             s->ended_by = "an end token";
             return r->settings->show_special ? show_token(r, id, err) : KVT_OK;
         }
@@ -325,7 +319,8 @@ static enum kvt_status run_all(struct run *r, struct kvt_error *err) {
     KVT_TRY(kvt_kv_resolve(kv, &r->settings->kv, err));
     if (r->settings->level) KVT_TRY(kvt_level_parse(&level, r->settings->level, err));
     KVT_TRY(read_prompt(r, err));
-    kvt_term_progress_init(&r->progress, r->settings->quiet); /* Ctrl-C means more from here on */
+    KVT_TRY(kvt_engine_open(&r->engine, r->settings->n_threads, r->settings->quiet,
+                            err)); /* Ctrl-C means more from here on */
     KVT_TRY(load(r, err));
     KVT_TRY(encode_prompt(r, err));
     KVT_TRY(create_session(r, kv, err));
@@ -342,8 +337,7 @@ static void finish(struct run *r) {
     kvt_give(&kvt_allocator_libc, r->logits, r->n_logits, sizeof *r->logits);
     kvt_sampler_destroy(r->sampler);
     kvt_session_destroy(r->session);
-    kvt_threads_destroy(r->threads);
-    kvt_model_destroy(r->model);
+    kvt_engine_close(&r->engine);
     kvt_ids_finish(&r->ids);
     kvt_buf_finish(&r->shown);
     kvt_buf_finish(&r->piece);

@@ -108,7 +108,7 @@ static enum kvt_status add_glob(struct sweep *s, const char *glob, struct kvt_er
     for (size_t i = 0; kvt_kv_at(i); i++) {
         const char *name = kvt_kv_at(i);
         if (fnmatch(glob, name, 0) != 0 || (strchr(name, '-') && !strchr(glob, '-'))) continue;
-        if (fits(s->m.model, name)) {
+        if (fits(s->m.engine.model, name)) {
             n++;
             KVT_TRY(add_name(s, name, err));
         } else {
@@ -138,7 +138,7 @@ static enum kvt_status read_list(int *out, int *n, const char *name, const char 
 
 static enum kvt_status make_cases(struct sweep *s, struct kvt_error *err) {
     const struct settings *set = s->settings;
-    const struct kvt_shape shape = kvt_model_shape(s->m.model);
+    const struct kvt_shape shape = kvt_model_shape(s->m.engine.model);
     const int n_globs = set->globs.n ? set->globs.n : (int)KVT_ARRAY_LEN(usual);
     KVT_TRY(read_list(s->sinks, &s->n_sinks, "sink", set->sinks, err));
     KVT_TRY(read_list(s->tails, &s->n_tails, "tail", set->tails, err));
@@ -160,6 +160,8 @@ static enum kvt_status make_cases(struct sweep *s, struct kvt_error *err) {
 
 /* ---- the plan --------------------------------------------------------------------------------------------------------- */
 
+static const char *plan_path(const struct settings *s) { return s->plan ? s->plan : "kvtile-plan.json"; }
+
 /* "0.25" is a part of f16's bytes, "300M" bytes. */
 static enum kvt_status read_budget(uint64_t *out, const struct sweep *s, struct kvt_error *err) {
     static const char units[] = "KMGT";
@@ -175,7 +177,7 @@ static enum kvt_status read_budget(uint64_t *out, const struct sweep *s, struct 
         return kvt_fail(err, KVT_ERR_ARG,
                         "--budget takes a size such as 300M, or a part of f16's such as 0.25, not '%s'", text);
     if (!unit && x <= 1) {
-        const struct kvt_shape shape = kvt_model_shape(s->m.model);
+        const struct kvt_shape shape = kvt_model_shape(s->m.engine.model);
         struct kvt_plan *plan;
         KVT_TRY(kvt_plan_create(&plan, &shape, NULL, NULL, err));
         x *= (double)kvt_plan_bytes(plan, s->settings->at);
@@ -205,7 +207,7 @@ static enum kvt_status find_plan(struct sweep *s, struct kvt_error *err) {
         .at = s->settings->at,
         .budget = s->about.budget,
     };
-    KVT_TRY(kvt_sweep_search(&s->search, s->m.model, &request, err));
+    KVT_TRY(kvt_sweep_search(&s->search, s->m.engine.model, &request, err));
     const struct kvt_fidelity_case planned = {.kv = s->search.kv,
                                               .sink = s->about.sink,
                                               .tail = s->about.tail,
@@ -216,7 +218,7 @@ static enum kvt_status find_plan(struct sweep *s, struct kvt_error *err) {
     struct kvt_fidelity_options o = s->o;
     o.cases = &planned;
     o.n_cases = 1;
-    KVT_TRY(kvt_fidelity_run(&s->planned, s->m.model, &o, err));
+    KVT_TRY(kvt_fidelity_run(&s->planned, s->m.engine.model, &o, err));
     s->about.search = &s->search;
     s->about.plan = &s->planned.rows[0];
     s->about.best = best_within(s, s->search.bytes);
@@ -224,7 +226,7 @@ static enum kvt_status find_plan(struct sweep *s, struct kvt_error *err) {
 }
 
 static enum kvt_status write_plan(const struct sweep *s, struct kvt_error *err) {
-    const char *path = s->settings->plan ? s->settings->plan : "kvtile-plan.json";
+    const char *path = plan_path(s->settings);
     struct kvt_plan_file plan = {.sink = s->about.sink, .tail = s->about.tail};
     const struct kvt_plan_file_about about = {.text = s->m.text_name,
                                               .cache_bytes = s->search.bytes,
@@ -233,7 +235,7 @@ static enum kvt_status write_plan(const struct sweep *s, struct kvt_error *err) 
     if (strlen(s->search.kv) >= sizeof plan.kv)
         return kvt_fail(err, KVT_ERR_LIMIT, "the plan's string is longer than %zu bytes", sizeof plan.kv - 1);
     memcpy(plan.kv, s->search.kv, strlen(s->search.kv) + 1);
-    KVT_TRY(kvt_plan_file_write(path, &plan, s->m.model, &about, err));
+    KVT_TRY(kvt_plan_file_write(path, &plan, s->m.engine.model, &about, err));
     if (!s->m.settings->quiet) fprintf(stderr, "kvtile: wrote the plan to %s; use it with --kv @%s\n", path, path);
     return KVT_OK;
 }
@@ -244,22 +246,18 @@ static enum kvt_status print_result(const struct sweep *s, struct kvt_error *err
     struct kvt_fidelity_about about = kvt_measure_about(&s->m, &s->o);
     struct kvt_buf report;
     about.sweep = &s->about;
-    about.tokenizer = kvt_model_text(s->m.model);
+    about.tokenizer = kvt_model_text(s->m.engine.model);
     about.ids = s->o.ids;
-    KVT_TRY(kvt_measure_report(&s->m, &s->result, &about, err));
+    const enum kvt_status reported = kvt_measure_report(&s->m, &s->result, &about, err);
     kvt_buf_init(&report, NULL, REPORT_BYTES_MAX);
-    enum kvt_status status = s->settings->json ? kvt_fidelity_json(&report, &s->result, &about)
-                                               : kvt_fidelity_sweep_table(&report, &s->result, &about);
-    if (status != KVT_OK)
-        kvt_fail(err, status, "not enough memory for the report");
-    else
-        status = kvt_term_write(report.data, report.len, err);
-    kvt_buf_finish(&report);
-    return status;
+    const enum kvt_status made = s->settings->json ? kvt_fidelity_json(&report, &s->result, &about)
+                                                   : kvt_fidelity_sweep_table(&report, &s->result, &about);
+    const enum kvt_status printed = kvt_term_write_report(&report, made, err);
+    return printed != KVT_OK ? printed : reported;
 }
 
 static enum kvt_status rank(struct sweep *s, struct kvt_error *err) {
-    const struct kvt_shape shape = kvt_model_shape(s->m.model);
+    const struct kvt_shape shape = kvt_model_shape(s->m.engine.model);
     s->points = kvt_take_zero(&kvt_allocator_libc, (size_t)s->cases.n, sizeof *s->points);
     if (!s->points) return kvt_fail(err, KVT_ERR_NOMEM, "not enough memory to rank %d caches", s->cases.n);
     s->about.at = s->settings->at;
@@ -273,14 +271,15 @@ static enum kvt_status sweep(struct sweep *s, struct kvt_error *err) {
     KVT_TRY(kvt_measure_fill(&s->o, &s->m, 0, err));
     s->o.cases = s->cases.items;
     s->o.n_cases = s->cases.n;
-    KVT_TRY(kvt_fidelity_check(s->m.model, &s->o, err));
+    KVT_TRY(kvt_fidelity_check(s->m.engine.model, &s->o, err));
     if (s->settings->budget) KVT_TRY(read_budget(&s->about.budget, s, err));
+    if (s->settings->budget) KVT_TRY(kvt_measure_check_file(plan_path(s->settings), err));
     KVT_TRY(kvt_measure_text(&s->o, &s->m, &s->settings->input, err));
-    enum kvt_status status = kvt_fidelity_run(&s->result, s->m.model, &s->o, err);
+    enum kvt_status status = kvt_fidelity_run(&s->result, s->m.engine.model, &s->o, err);
     if (status != KVT_OK && (status != KVT_ERR_CANCELLED || s->result.n_chunks == 0)) return status;
     KVT_TRY(rank(s, err));
     if (status == KVT_OK && s->settings->budget) status = find_plan(s, err);
-    kvt_term_progress_erase(&s->m.progress);
+    kvt_term_progress_erase(&s->m.engine.progress);
     kvt_measure_say_stored(&s->result);
     struct kvt_error why = *err;
     KVT_TRY(print_result(s, err));

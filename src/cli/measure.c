@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/check.h"
 #include "base/file.h"
@@ -137,9 +138,21 @@ static report_fn report_form(const char *path) {
     return NULL;
 }
 
+enum kvt_status kvt_measure_check_file(const char *path, struct kvt_error *err) {
+    char folder[KVT_MEASURE_PATH_MAX];
+    const char *slash = strrchr(path, '/');
+    const size_t len = slash ? KVT_MIN((size_t)(slash - path) + 1, sizeof folder - 1) : 1;
+    memcpy(folder, slash ? path : ".", len);
+    folder[len] = 0;
+    if (access(folder, W_OK) == 0) return KVT_OK;
+    return kvt_fail(err, KVT_ERR_IO, "cannot write '%s': %s", path, strerror(errno));
+}
+
 static enum kvt_status check_report(const char *path, struct kvt_error *err) {
-    if (!path || report_form(path)) return KVT_OK;
-    return kvt_fail(err, KVT_ERR_ARG, "--report takes a file that ends in .html, .md or .json, not '%s'", path);
+    if (!path) return KVT_OK;
+    if (!report_form(path))
+        return kvt_fail(err, KVT_ERR_ARG, "--report takes a file that ends in .html, .md or .json, not '%s'", path);
+    return kvt_measure_check_file(path, err);
 }
 
 enum kvt_status kvt_measure_report(const struct kvt_measure *m, const struct kvt_fidelity_result *result,
@@ -163,25 +176,20 @@ enum kvt_status kvt_measure_open(struct kvt_measure *m, const char *path, const 
     *m = (struct kvt_measure){.settings = settings, .path = path};
     kvt_ids_init(&m->ids, NULL);
     kvt_buf_init(&m->command, NULL, COMMAND_BYTES_MAX);
-    kvt_term_progress_init(&m->progress, settings->quiet);
     KVT_TRY(check_report(settings->report, err));
     find_command(&m->command);
-    const struct kvt_model_options load = {.progress = &m->progress.progress};
-    KVT_TRY(kvt_term_threads(&m->threads, settings->n_threads, err));
-    m->parallel = kvt_threads_parallel(m->threads);
-    return kvt_model_load(&m->model, path, &load, err);
+    KVT_TRY(kvt_engine_open(&m->engine, settings->n_threads, settings->quiet, err));
+    return kvt_engine_load(&m->engine, path, err);
 }
 
 void kvt_measure_close(struct kvt_measure *m) {
-    kvt_term_progress_erase(&m->progress);
-    kvt_model_destroy(m->model);
-    kvt_threads_destroy(m->threads);
+    kvt_engine_close(&m->engine);
     kvt_ids_finish(&m->ids);
     kvt_buf_finish(&m->command);
 }
 
 static enum kvt_status first_id(int *out, const struct kvt_measure *m, struct kvt_error *err) {
-    const int bos = kvt_text_bos(kvt_model_text(m->model));
+    const int bos = kvt_text_bos(kvt_model_text(m->engine.model));
     if (m->settings->bos_each_chunk && bos < 0)
         return kvt_fail(err, KVT_ERR_ARG, "%s has no BOS token; leave --bos-each-chunk out", m->path);
     *out = m->settings->bos_each_chunk ? bos : -1;
@@ -199,8 +207,8 @@ enum kvt_status kvt_measure_fill(struct kvt_fidelity_options *out, const struct 
         .warmup = (int)(s->warmup >= 0 ? s->warmup : KVT_MIN(start, (int64_t)1 << 30)),
         .prefill_chunk = (int)s->prefill_chunk,
         .level = s->level,
-        .parallel = &m->parallel,
-        .progress = &m->progress.progress,
+        .parallel = &m->engine.parallel,
+        .progress = &m->engine.progress.progress,
     };
     return first_id(&out->first_id, m, err);
 }
@@ -208,12 +216,12 @@ enum kvt_status kvt_measure_fill(struct kvt_fidelity_options *out, const struct 
 enum kvt_status kvt_measure_text(struct kvt_fidelity_options *o, struct kvt_measure *m,
                                  const struct kvt_input_settings *input, struct kvt_error *err) {
     const struct kvt_input_reader reader = {
-        .model = m->model,
+        .model = m->engine.model,
         .chunk = o->chunk,
         .beyond = o->beyond,
         .level = m->settings->level,
-        .parallel = &m->parallel,
-        .progress = &m->progress.progress,
+        .parallel = &m->engine.parallel,
+        .progress = &m->engine.progress.progress,
     };
     KVT_TRY(kvt_input_read(&m->ids, m->text_name, input, &reader, err));
     o->ids = m->ids.data;
@@ -231,7 +239,7 @@ struct kvt_fidelity_about kvt_measure_about(const struct kvt_measure *m, const s
         .text = m->text_name,
         .reference = o->reference,
         .chunk = o->chunk,
-        .n_ctx_train = kvt_model_info(m->model).n_ctx_train,
+        .n_ctx_train = kvt_model_info(m->engine.model).n_ctx_train,
         .warmup = o->warmup,
         .sink = o->cases[0].sink,
         .tail = o->cases[0].tail,
@@ -241,7 +249,7 @@ struct kvt_fidelity_about kvt_measure_about(const struct kvt_measure *m, const s
         .command = kvt_buf_text(&m->command),
         .level = kvt_level_name(level),
         .blas = kvt_model_blas_name(),
-        .n_threads = m->parallel.n_threads,
+        .n_threads = m->engine.parallel.n_threads,
         .model_hash = m->store.model,
         .text_hash = kvt_hash(o->ids, o->n_ids * sizeof *o->ids),
     };

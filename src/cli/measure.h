@@ -6,8 +6,8 @@
 #ifndef CLI_MEASURE_H
 #define CLI_MEASURE_H
 
+#include "cli/engine.h"
 #include "cli/input_options.h"
-#include "cli/term.h"
 
 struct kvt_measure_settings {
     const char *level, *stored, *report;
@@ -24,10 +24,7 @@ extern const struct kvt_opt kvt_measure_options[KVT_MEASURE_N_OPTIONS];
 struct kvt_measure {
     const struct kvt_measure_settings *settings;
     const char *path; /* of the model */
-    struct kvt_threads *threads;
-    struct kvt_parallel parallel;
-    struct kvt_term_progress progress;
-    struct kvt_model *model;
+    struct kvt_engine engine;
     struct kvt_ids ids;
     char text_name[KVT_INPUT_NAME_MAX];
     char folder[KVT_MEASURE_PATH_MAX];
@@ -53,6 +50,8 @@ struct kvt_fidelity_about kvt_measure_about(const struct kvt_measure *m, const s
 /* Writes --report FILE, if it was asked for. */
 KVT_MUST_CHECK enum kvt_status kvt_measure_report(const struct kvt_measure *m, const struct kvt_fidelity_result *result,
                                                   const struct kvt_fidelity_about *about, struct kvt_error *err);
+/* Whether a file can be written, as far as its folder tells: asked before hours of work whose result goes there. IO. */
+KVT_MUST_CHECK enum kvt_status kvt_measure_check_file(const char *path, struct kvt_error *err);
 /* Says on standard error what is to be said of a stored reference: troubles only. */
 void kvt_measure_say_stored(const struct kvt_fidelity_result *result);
 

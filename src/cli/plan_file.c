@@ -85,13 +85,19 @@ static enum kvt_status read_plan(struct kvt_plan_file *out, const char *path, co
     return status;
 }
 
-enum kvt_status kvt_plan_file_resolve(struct kvt_plan_file *out, const char *kv, const struct kvt_model *model,
-                                      struct kvt_error *err) {
-    if (kv[0] == '@') return read_plan(out, kv + 1, model, err);
+static enum kvt_status take_name(struct kvt_plan_file *out, const char *kv, struct kvt_error *err) {
     if (strlen(kv) >= sizeof out->kv)
         return kvt_fail(err, KVT_ERR_ARG, "a cache's name is longer than %zu bytes", sizeof out->kv - 1);
     memcpy(out->kv, kv, strlen(kv) + 1);
     out->sink = out->tail = 0;
+    return KVT_OK;
+}
+
+enum kvt_status kvt_plan_file_resolve(struct kvt_plan_file *out, const char *kv, int64_t sink, int64_t tail,
+                                      const struct kvt_model *model, struct kvt_error *err) {
+    KVT_TRY(kv[0] == '@' ? read_plan(out, kv + 1, model, err) : take_name(out, kv, err));
+    if (sink) out->sink = (int)sink;
+    if (tail) out->tail = (int)tail;
     return KVT_OK;
 }
 

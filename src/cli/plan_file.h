@@ -13,10 +13,11 @@ struct kvt_plan_file {
     int sink, tail;
 };
 
-/* Reads what `kv` names, "@FILE", or takes kv as it is, with no sink and tail. FORMAT for a file that is no plan; UNSUPPORTED where it
- * was made for another model: the sentence names both. */
-KVT_MUST_CHECK enum kvt_status kvt_plan_file_resolve(struct kvt_plan_file *out, const char *kv,
-                                                     const struct kvt_model *model, struct kvt_error *err);
+/* Reads what `kv` names, "@FILE", or takes kv as it is. A sink or tail that is not 0 was asked for and goes before the file's. FORMAT for
+ * a file that is no plan; UNSUPPORTED where it was made for another model: the sentence names both. */
+KVT_MUST_CHECK enum kvt_status kvt_plan_file_resolve(struct kvt_plan_file *out, const char *kv, int64_t sink,
+                                                     int64_t tail, const struct kvt_model *model,
+                                                     struct kvt_error *err);
 
 /* Whether `kv` names a plan whose layers may differ, by a file or by layers ("kivi4g32:0-1=f16"): not for who looks at one layer. */
 bool kvt_plan_file_differs(const char *kv);

@@ -23,6 +23,13 @@ enum kvt_status kvt_term_write(const char *data, size_t len, struct kvt_error *e
     return kvt_fail(err, KVT_ERR_IO, "cannot write to standard output: %s", strerror(errno));
 }
 
+enum kvt_status kvt_term_write_report(struct kvt_buf *report, enum kvt_status made, struct kvt_error *err) {
+    const enum kvt_status status = made == KVT_OK ? kvt_term_write(report->data, report->len, err)
+                                                  : kvt_fail(err, made, "not enough memory for the report");
+    kvt_buf_finish(report);
+    return status;
+}
+
 bool kvt_term_stdout_is_tty(void) { return isatty(STDOUT_FILENO) == 1; }
 bool kvt_term_stderr_is_tty(void) { return isatty(STDERR_FILENO) == 1; }
 

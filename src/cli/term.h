@@ -3,12 +3,16 @@
 #ifndef CLI_TERM_H
 #define CLI_TERM_H
 
+#include "base/buf.h"
 #include "base/progress.h"
 #include "kvtile/kvtile.h"
 
 /* Writes to standard output and flushes it. A pipe that its reader closed fails with an empty sentence: nothing is to be
  * said about it. */
 KVT_MUST_CHECK enum kvt_status kvt_term_write(const char *data, size_t len, struct kvt_error *err);
+/* The same with a report that `made` says was made or not, which ends its life. */
+KVT_MUST_CHECK enum kvt_status kvt_term_write_report(struct kvt_buf *report, enum kvt_status made,
+                                                     struct kvt_error *err);
 bool kvt_term_stdout_is_tty(void);
 bool kvt_term_stderr_is_tty(void);
 

@@ -224,8 +224,10 @@ enum kvt_status kvt_fidelity_check(const struct kvt_model *model, const struct k
                         o->chunk == 1 ? "" : "s");
     if (o->n_chunks < 0) return kvt_fail(err, KVT_ERR_ARG, "%d chunks make no sense; 0 means all", o->n_chunks);
     if (o->chunk > n_ctx && !o->beyond)
-        return kvt_fail(err, KVT_ERR_RANGE, "a chunk of %d tokens is longer than the model's context of %d", o->chunk,
-                        n_ctx);
+        return kvt_fail(
+            err, KVT_ERR_RANGE,
+            "a chunk of %d tokens is longer than the model's context of %d; take shorter ones (or --beyond-context)",
+            o->chunk, n_ctx);
     if (o->warmup < 0 || o->warmup > o->chunk - 2)
         return kvt_fail(err, KVT_ERR_ARG, "%d of a chunk's %d positions to warm up leave none to score", o->warmup,
                         o->chunk - 1);

@@ -194,7 +194,8 @@ KVT_API KVT_MUST_CHECK enum kvt_status kvt_step_begin(struct kvt_step *step, str
                                                       const int *n_rows, int n_seqs, struct kvt_error *err);
 
 /* Gives one layer its new rows: of all sequences, one after another. `q` are the query rows of the same positions, for
- * codecs that use them, or NULL; n_q_heads is their number of heads. RANGE names layer, side, head and position of a number
+ * codecs that use them (kvt_codec_info.queries), or NULL; n_q_heads is their number of heads. Given or not, it must be the same for all
+ * rows of a sequence and all layers with such codecs: ARG. RANGE names layer, side, head and position of a number
  * that is NaN, infinite or too large; the step can then only be abandoned. Each layer exactly once. */
 KVT_API KVT_MUST_CHECK enum kvt_status kvt_step_append(struct kvt_step *step, int layer, const struct kvt_rows *k,
                                                        const struct kvt_rows *v, const struct kvt_rows *q,

@@ -41,6 +41,7 @@ struct kvt_codec_info {
     int granularity;    /* rows that must be complete before they can be encoded: 1, 32, 64 or 128 */
     bool plain;         /* rows are stored as numbers (f32, f16, bf16): nothing is quantized */
     enum kvt_sides sides;
+    bool queries; /* keys are encoded better where kvt_step_append is given queries */
 };
 
 /* All codecs, in the order of their ids. kvt_codec_at(i) for i in [0, kvt_codec_count()), else NULL. */

@@ -30,6 +30,11 @@ static inline size_t kvt_page_offset(const struct kvt_page_shape *page, int head
     return (size_t)head * page->head_bytes + (side == KVT_SIDE_V ? page->tile[KVT_SIDE_K].bytes : 0);
 }
 
+/* Of the queries, where a page has them. */
+static inline size_t kvt_queries_offset(const struct kvt_page_shape *page, int head) {
+    return kvt_page_offset(page, head, KVT_SIDE_V) + page->tile[KVT_SIDE_V].bytes;
+}
+
 static inline void *kvt_page_tile(const struct kvt_page *page, const struct kvt_page_shape *shape, int head,
                                   enum kvt_side side) {
     return (char *)page->tiles + kvt_page_offset(shape, head, side);
@@ -40,6 +45,8 @@ struct kvt_layer {
     struct kvt_layer_plan plan;
     struct kvt_page_shape page[KVT_REGION_COUNT]; /* sink and tail are alike */
     float limit[KVT_SIDE_COUNT];                  /* the largest magnitude of a row's element */
+    const struct kvt_codec *queries_codec; /* where the K codec uses queries: of those beside each head's tiles in */
+    struct kvt_tile queries;               /* pages of the tail; else of 0 bytes */
     bool
         direct; /* granularity 1, no tail, no start: a row is encoded before anyone reads it, and never kept in 16 bits */
 };
@@ -122,8 +129,12 @@ struct kvt_seq_layer {
     int64_t wide_from; /* rows [wide_from, n_rows) past the sink are in pages of the tail */
 };
 
+/* Whether rows come with their queries. */
+enum kvt_queries { KVT_QUERIES_UNKNOWN, KVT_QUERIES_NONE, KVT_QUERIES_GIVEN };
+
 struct kvt_seq {
     struct kvt_pool *pool;
+    enum kvt_queries queries; /* of its rows, where there are any and a layer's codec uses them */
     int64_t n_rows, max_rows, n_tiles;
     struct kvt_seq_layer *layers;
     struct kvt_page **table;
@@ -165,7 +176,8 @@ struct kvt_step_entry {
 };
 
 struct kvt_bad_number {
-    bool found;
+    bool found, is_query;
+    int head; /* is_query: the query head */
     enum kvt_side side;
     int64_t position;
     int channel;
@@ -177,6 +189,7 @@ struct kvt_step {
     int max_seqs, max_rows, n_seqs, n_rows;
     struct kvt_step_entry *entries;
     bool *appended;             /* by layer */
+    enum kvt_queries queries;   /* of its rows so far */
     struct kvt_bad_number *bad; /* by sequence and KV head: results of one append's jobs */
     float *rows;                /* per thread, 128 rows of the longest kind */
     void *attention;            /* scratch that attention keeps with a step, and its bytes */
@@ -188,6 +201,16 @@ struct kvt_step {
 static inline int64_t kvt_entry_body_end(const struct kvt_layer *layer, const struct kvt_step_entry *entry) {
     return kvt_layer_body_end(layer, entry->n_before + entry->n_rows);
 }
+
+/* Queries beside the rows of a layer (queries.c). Whether they come as they must: all or none, in whole groups. */
+KVT_MUST_CHECK enum kvt_status kvt_queries_check(struct kvt_step *step, int layer, const struct kvt_rows *q,
+                                                 int n_q_heads, struct kvt_error *err);
+/* Keeps those of an entry's new rows and one KV head. False: *bad says of what number. */
+bool kvt_queries_write(const struct kvt_step *step, int layer, const struct kvt_step_entry *entry, int head,
+                       const struct kvt_rows *q, int n_q_heads, struct kvt_bad_number *bad);
+/* By channel the sum of squares over a whole tile; rows is scratch for a tile. */
+void kvt_queries_sum(struct kvt_pool *pool, const struct kvt_layer *layer, const struct kvt_page *page, int head,
+                     float *rows, float *sums);
 
 /* Element (row, head) of a caller's matrix as floats. */
 void kvt_rows_load(const struct kvt_rows *rows, int64_t row, int head, int n, float *out);

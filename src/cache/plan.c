@@ -35,6 +35,17 @@ static const struct kvt_codec *wide_codec(const struct kvt_codec *codec) {
     return kvt_codec_parse(&f16, "f16", NULL) == KVT_OK ? f16 : NULL;
 }
 
+/* Room in pages of the tail for the queries of rows that wait. */
+static void add_queries(struct kvt_layer *layer) {
+    struct kvt_page_shape *tail = &layer->page[KVT_REGION_TAIL];
+    if (kvt_codec_parse(&layer->queries_codec, "fp8e5m2", NULL) != KVT_OK) return;
+    kvt_codec_describe(layer->queries_codec, KVT_SIDE_K, layer->plan.shape.k_size, &layer->queries);
+    tail->head_bytes += layer->queries.bytes;
+    tail->bytes += (size_t)layer->plan.shape.n_kv_heads * layer->queries.bytes;
+    if (!layer->plan.shape.window)
+        layer->plan.reason = "as asked; the classes of keys by queries where append gives them, else by range";
+}
+
 static void init_layer(struct kvt_layer *layer, const struct kvt_layer_shape *shape,
                        const struct kvt_codec *const codec[KVT_SIDE_COUNT], const struct kvt_plan_options *o) {
     struct kvt_layer_plan *plan = &layer->plan;
@@ -57,6 +68,7 @@ static void init_layer(struct kvt_layer *layer, const struct kvt_layer_shape *sh
     init_page(&layer->page[KVT_REGION_SINK], plan->wide, shape);
     init_page(&layer->page[KVT_REGION_BODY], plan->codec, shape);
     init_page(&layer->page[KVT_REGION_TAIL], plan->wide, shape);
+    if (codec[KVT_SIDE_K]->info.queries) add_queries(layer);
 }
 
 static enum kvt_status check_options(const struct kvt_shape *shape, const struct kvt_plan_options *o,

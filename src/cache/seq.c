@@ -162,6 +162,7 @@ static void adopt(struct kvt_seq *to, const struct kvt_seq *from) {
         to->layers[l].wide_from = from->layers[l].wide_from;
     }
     to->n_rows = from->n_rows;
+    to->queries = from->queries;
 }
 
 enum kvt_status kvt_seq_fork(struct kvt_seq **out, const struct kvt_seq *seq, struct kvt_error *err) {

@@ -40,6 +40,9 @@ _Static_assert(sizeof(struct kvt_snap_header) == 192 && offsetof(struct kvt_snap
 
 enum { KVT_SNAP_HASHED = 24 };
 
+/* What pages of the tail have beside the tiles: nothing, or tiles of queries, all zero where rows came without. */
+enum kvt_snap_queries { KVT_SNAP_QUERIES_NO, KVT_SNAP_QUERIES_ZERO, KVT_SNAP_QUERIES };
+
 /* Shape, plan and basis of a layer. Basis 0: rows as they were appended; 1: rotated (kvt_rotate). */
 struct kvt_snap_layer {
     int32_t n_kv_heads, k_size, v_size;
@@ -50,7 +53,7 @@ struct kvt_snap_layer {
     int32_t granularity;
     int32_t k_basis, v_basis;
     uint32_t k_tile, v_tile, wide_k_tile, wide_v_tile; /* bytes of a tile in the body, in sink and tail */
-    int32_t zero;
+    int32_t queries;                                   /* enum kvt_snap_queries */
     int64_t wide_from;
     char codec[KVT_SIDE_COUNT][KVT_SNAP_NAME];
     char zeros[32];
@@ -77,7 +80,7 @@ struct kvt_snapshot {
     char name[128]; /* for sentences */
 };
 
-/* The record of a layer of a plan; wide_from is 0. */
+/* The record of a layer of a plan; wide_from is 0, and queries are zero where there is room for them. */
 struct kvt_snap_layer kvt_snap_describe(const struct kvt_layer *layer);
 /* ARG with the first difference between layer l in the file and in this cache. */
 KVT_MUST_CHECK enum kvt_status kvt_snap_compare(const struct kvt_snap_layer *file, const struct kvt_snap_layer *mine,

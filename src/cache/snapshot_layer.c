@@ -26,6 +26,7 @@ struct kvt_snap_layer kvt_snap_describe(const struct kvt_layer *layer) {
         .v_tile = (uint32_t)body[KVT_SIDE_V].bytes,
         .wide_k_tile = (uint32_t)wide[KVT_SIDE_K].bytes,
         .wide_v_tile = (uint32_t)wide[KVT_SIDE_V].bytes,
+        .queries = layer->queries.bytes ? KVT_SNAP_QUERIES_ZERO : KVT_SNAP_QUERIES_NO,
     };
     for (int side = 0; side < KVT_SIDE_COUNT; side++)
         snprintf(s.codec[side], sizeof s.codec[side], "%s", plan->codec[side]->info.name);

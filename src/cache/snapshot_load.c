@@ -144,6 +144,10 @@ static enum kvt_status check_plan(const struct kvt_snapshot *s, const struct kvt
     for (int l = 0; l < plan->n_layers; l++) {
         const struct kvt_snap_layer file = file_layer(s, l), mine = kvt_snap_describe(&plan->layers[l]);
         KVT_TRY(kvt_snap_compare(&file, &mine, l, s->name, err));
+        const bool has_room = mine.queries != KVT_SNAP_QUERIES_NO;
+        if (file.queries < has_room || file.queries > (has_room ? KVT_SNAP_QUERIES : KVT_SNAP_QUERIES_NO))
+            return kvt_fail(err, KVT_ERR_FORMAT, "%s is damaged: layer %d has queries of kind %d", s->name, l,
+                            (int)file.queries);
         if (!kvt_snap_wide_from_fits(&plan->layers[l], s->header.n_rows, file.wide_from))
             return kvt_fail(err, KVT_ERR_FORMAT, "%s has layer %d in 16 bits from row %lld on, which %lld rows cannot",
                             s->name, l, (long long)file.wide_from, (long long)s->header.n_rows);
@@ -230,7 +234,11 @@ static enum kvt_status fill(struct kvt_seq *seq, const struct kvt_snapshot *s, s
                          s->data + at + sizeof(struct kvt_snap_page), bytes);
         at += bytes;
     }
-    for (int l = 0; l < pool->plan->n_layers; l++) seq->layers[l].wide_from = file_layer(s, l).wide_from;
+    for (int l = 0; l < pool->plan->n_layers; l++) {
+        const struct kvt_snap_layer file = file_layer(s, l);
+        seq->layers[l].wide_from = file.wide_from;
+        if (file.queries) seq->queries = file.queries == KVT_SNAP_QUERIES ? KVT_QUERIES_GIVEN : KVT_QUERIES_NONE;
+    }
     seq->n_rows = s->header.n_rows;
     const size_t n_floats = (size_t)KVT_TILE_ROWS * (size_t)pool->plan->max_row;
     float *rows = kvt_take(&pool->allocator, n_floats, sizeof *rows);

@@ -62,11 +62,16 @@ static void clear_outside(const struct kvt_page_shape *shape, int n_heads, char 
 
 static void clear_unused(const struct kvt_seq *seq, const struct kvt_snap_walk *at, char *tiles) {
     const struct kvt_layer *layer = &seq->pool->plan->layers[at->layer];
+    const struct kvt_page_shape *shape = &layer->page[at->region];
+    const int n_heads = layer->plan.shape.n_kv_heads;
     const int64_t origin = at->tile * KVT_TILE_ROWS;
     int64_t first = 0, end = seq->n_rows - origin;
     if (at->region == KVT_REGION_BODY) end = kvt_layer_body_end(layer, seq->n_rows) - origin;
     if (at->region == KVT_REGION_TAIL) first = seq->layers[at->layer].wide_from - origin;
-    clear_outside(&layer->page[at->region], layer->plan.shape.n_kv_heads, tiles, first, end);
+    clear_outside(shape, n_heads, tiles, first, end);
+    for (int head = 0; head < n_heads && at->region == KVT_REGION_TAIL && layer->queries.bytes; head++)
+        for (int r = 0; r < KVT_TILE_ROWS; r++)
+            if (r < first || r >= end) clear_row(&layer->queries, tiles + kvt_queries_offset(shape, head), r);
 }
 
 /* ---- the file ---------------------------------------------------------------------------------------------------------- */
@@ -111,6 +116,7 @@ static void put_header(const struct kvt_seq *seq, struct out *out, const struct 
     for (int l = 0; l < plan->n_layers; l++) {
         struct kvt_snap_layer layer = kvt_snap_describe(&plan->layers[l]);
         layer.wide_from = seq->layers[l].wide_from;
+        if (layer.queries && seq->queries == KVT_QUERIES_GIVEN) layer.queries = KVT_SNAP_QUERIES;
         KVT_ASSERT(kvt_snap_wide_from_fits(&plan->layers[l], seq->n_rows, layer.wide_from));
         memcpy(buffer + sizeof h + (size_t)l * sizeof layer, &layer, sizeof layer);
     }

@@ -142,6 +142,7 @@ static enum kvt_status begin(struct kvt_step *step, struct kvt_seq *const *seqs,
         seqs[i]->step = step;
     }
     step->n_seqs = n_seqs;
+    step->queries = KVT_QUERIES_UNKNOWN;
     memset(step->appended, 0, (size_t)step->pool->plan->n_layers * sizeof *step->appended);
     return KVT_OK;
 }
@@ -172,7 +173,8 @@ void kvt_rows_load(const struct kvt_rows *rows, int64_t row, int head, int n, fl
 struct append {
     struct kvt_step *step;
     int layer;
-    const struct kvt_rows *rows[KVT_SIDE_COUNT];
+    const struct kvt_rows *rows[KVT_SIDE_COUNT], *queries;
+    int n_q_heads;
 };
 
 static bool check_numbers(const float *x, int n, float limit, struct kvt_bad_number *bad) {
@@ -238,14 +240,17 @@ static void encode_body(const struct append *a, const struct kvt_step_entry *ent
     const struct kvt_page_shape *wide = &layer->page[KVT_REGION_TAIL], *body = &layer->page[KVT_REGION_BODY];
     const int d = kvt_tile_row_size(&wide->tile[side]);
     const int64_t end = kvt_entry_body_end(layer, entry);
+    const bool by_queries = side == KVT_SIDE_K && layer->queries.bytes && a->queries;
+    float sums[KVT_LATENT_MAX];
     for (int64_t at = kvt_layer_encode_from(layer, entry->n_before); at < end;) {
         const int64_t t = at / KVT_TILE_ROWS;
+        if (by_queries) kvt_queries_sum(pool, layer, mine->list[KVT_REGION_TAIL].pages[t], head, rows, sums);
         const int first = (int)(at % KVT_TILE_ROWS), n = (int)KVT_MIN(KVT_TILE_ROWS - first, end - at);
         pool->ops->decode(pool, &wide->tile[side], rows, d,
                           kvt_page_tile(mine->list[KVT_REGION_TAIL].pages[t], wide, head, side), first, n);
         void *to = kvt_page_tile(mine->list[KVT_REGION_BODY].pages[t], body, head, side);
-        pool->ops->encode(
-            pool, &(struct kvt_encode_args){layer->plan.codec[side], &body->tile[side], to, first, n, rows, d, NULL});
+        pool->ops->encode(pool, &(struct kvt_encode_args){layer->plan.codec[side], &body->tile[side], to, first, n,
+                                                          rows, d, by_queries ? sums : NULL});
         at += n;
     }
 }
@@ -259,9 +264,10 @@ static void append_job(void *arg, int i, int thread) {
     const struct kvt_step_entry *entry = &step->entries[i / n_heads];
     float *rows = step->rows + (size_t)thread * KVT_TILE_ROWS * (size_t)step->pool->plan->max_row;
     struct kvt_bad_number *bad = &step->bad[i];
-    bad->found = false;
+    bad->found = bad->is_query = false;
     for (int side = 0; side < KVT_SIDE_COUNT; side++)
         if (!write_rows(a, entry, (enum kvt_side)side, head, rows, bad)) return;
+    if (!kvt_queries_write(step, a->layer, entry, head, a->queries, a->n_q_heads, bad)) return;
     if (layer->direct) return;
     for (int side = 0; side < KVT_SIDE_COUNT; side++) encode_body(a, entry, (enum kvt_side)side, head, rows);
 }
@@ -275,25 +281,32 @@ static bool is_worth_threads(const struct kvt_step *step, const struct kvt_layer
     return encodes || step->n_rows >= 16;
 }
 
-static enum kvt_status append(struct kvt_step *step, int layer, const struct kvt_rows *k, const struct kvt_rows *v,
-                              struct kvt_error *err) {
+static enum kvt_status bad_number(const struct kvt_step *step, int layer, int head, const struct kvt_bad_number *bad,
+                                  struct kvt_error *err) {
+    if (bad->is_query)
+        return kvt_fail(
+            err, KVT_ERR_RANGE,
+            "layer %d, query head %d, position %lld, channel %d is %g: queries must be finite and within f16", layer,
+            bad->head, (long long)bad->position, bad->channel, (double)bad->value);
+    return kvt_fail(err, KVT_ERR_RANGE,
+                    "layer %d, %s, KV head %d, position %lld, channel %d is %g: rows must be finite and at most "
+                    "%g in magnitude",
+                    layer, bad->side == KVT_SIDE_K ? "K" : "V", head, (long long)bad->position, bad->channel,
+                    (double)bad->value, (double)step->pool->plan->layers[layer].limit[bad->side]);
+}
+
+static enum kvt_status append(struct kvt_step *step, int layer, const struct append *a, struct kvt_error *err) {
     if (!step->n_seqs) return kvt_fail(err, KVT_ERR_STATE, "no step is begun");
     if (layer < 0 || layer >= step->pool->plan->n_layers)
         return kvt_fail(err, KVT_ERR_ARG, "there is no layer %d in a cache of %d", layer, step->pool->plan->n_layers);
     if (step->appended[layer]) return kvt_fail(err, KVT_ERR_STATE, "layer %d has this step's rows already", layer);
-    struct append a = {step, layer, {k, v}};
+    KVT_TRY(kvt_queries_check(step, layer, a->queries, a->n_q_heads, err));
     const struct kvt_layer *own = &step->pool->plan->layers[layer];
     const int n_heads = own->plan.shape.n_kv_heads, n_jobs = step->n_seqs * n_heads;
-    kvt_parallel_run(is_worth_threads(step, own) ? &step->pool->parallel : NULL, n_jobs, append_job, &a);
+    kvt_parallel_run(is_worth_threads(step, own) ? &step->pool->parallel : NULL, n_jobs, append_job,
+                     (void *)(uintptr_t)a);
     for (int i = 0; i < n_jobs; i++) {
-        const struct kvt_bad_number *bad = &step->bad[i];
-        if (bad->found)
-            return kvt_fail(
-                err, KVT_ERR_RANGE,
-                "layer %d, %s, KV head %d, position %lld, channel %d is %g: rows must be finite and at most "
-                "%g in magnitude",
-                layer, bad->side == KVT_SIDE_K ? "K" : "V", i % n_heads, (long long)bad->position, bad->channel,
-                (double)bad->value, (double)step->pool->plan->layers[layer].limit[bad->side]);
+        if (step->bad[i].found) return bad_number(step, layer, i % n_heads, &step->bad[i], err);
     }
     step->appended[layer] = true;
     return KVT_OK;
@@ -301,9 +314,9 @@ static enum kvt_status append(struct kvt_step *step, int layer, const struct kvt
 
 enum kvt_status kvt_step_append(struct kvt_step *step, int layer, const struct kvt_rows *k, const struct kvt_rows *v,
                                 const struct kvt_rows *q, int n_q_heads, struct kvt_error *err) {
-    (void)q, (void)n_q_heads; /* no codec uses them yet */
+    const struct append a = {step, layer, {k, v}, q, n_q_heads};
     kvt_enter(&step->busy);
-    const enum kvt_status status = append(step, layer, k, v, err);
+    const enum kvt_status status = append(step, layer, &a, err);
     kvt_exit(&step->busy);
     return status;
 }
@@ -317,6 +330,7 @@ static void release(struct kvt_step *step, bool keep_rows) {
         const struct kvt_step_entry *entry = &step->entries[i];
         kvt_enter(&entry->seq->busy);
         entry->seq->n_rows = entry->n_before + (keep_rows ? entry->n_rows : 0);
+        if (keep_rows) entry->seq->queries = step->queries;
         kvt_seq_fit(entry->seq, entry->seq->n_rows);
         entry->seq->step = NULL;
         kvt_exit(&entry->seq->busy);

@@ -221,7 +221,8 @@ extern const struct kvt_encoder kvt_encoder_kq;
                  .bits = b,                                                                                            \
                  .group = N,                                                                                           \
                  .granularity = N,                                                                                     \
-                 .sides = KVT_SIDES_K},                                                                                \
+                 .sides = KVT_SIDES_K,                                                                                 \
+                 .queries = true},                                                                                     \
         .encoder = &kvt_encoder_kq, .row_step = KVT_CLASS_STEP, .format = {                                            \
             .bits = b,                                                                                                 \
             .scale = KVT_SCALE_LOG,                                                                                    \

@@ -34,7 +34,7 @@ struct data {
 static void run(const struct data *x, const struct job *j) {
     for (int r = 0; r < KVT_TILE_ROWS; r += j->n)
         if (j->encode)
-            j->encode(&(struct kvt_encode_args){x->codec, &x->tile, x->bytes, r, j->n, x->rows + r * D, D});
+            j->encode(&(struct kvt_encode_args){x->codec, &x->tile, x->bytes, r, j->n, x->rows + r * D, D, NULL});
         else if (j->decode)
             j->decode(&x->tile, x->sink, D, x->bytes, r, j->n);
         else
@@ -76,7 +76,7 @@ static void bench(const struct kvt_codec *codec, enum kvt_side side, bool decode
     memset(x.bytes, 0, x.tile.bytes);
     struct kvt_rng rng = {1};
     for (int i = 0; i < KVT_TILE_ROWS * D; i++) x.rows[i] = kvt_rng_normal(&rng);
-    codec->encoder->encode(&(struct kvt_encode_args){codec, &x.tile, x.bytes, 0, KVT_TILE_ROWS, x.rows, D});
+    codec->encoder->encode(&(struct kvt_encode_args){codec, &x.tile, x.bytes, 0, KVT_TILE_ROWS, x.rows, D, NULL});
 
     struct job jobs[MAX_JOBS] = {{.n = 1, .best = 1e9}};
     const char *names[MAX_JOBS] = {"copy"};

@@ -40,15 +40,17 @@ enum kvt_status kvt_queries_check(struct kvt_step *step, int layer, const struct
 
 /* Adds one head's squares. False where a number is none or too large for f16. */
 static bool add_squares(float *sums, const float *x, int d, struct kvt_bad_number *bad) {
+    const float most = 65504;
+    bool good = true;
     for (int c = 0; c < d; c++) {
-        if (!(fabsf(x[c]) <= 65504.0f)) {
-            bad->channel = c;
-            bad->value = x[c];
-            return false;
-        }
+        good &= fabsf(x[c]) <= most;
         sums[c] += x[c] * x[c];
     }
-    return true;
+    if (good) return true;
+    bad->channel = 0;
+    while (fabsf(x[bad->channel]) <= most) bad->channel++;
+    bad->value = x[bad->channel];
+    return false;
 }
 
 bool kvt_queries_write(const struct kvt_step *step, int layer, const struct kvt_step_entry *entry, int head,

@@ -186,7 +186,7 @@ struct place {
 };
 
 static void multiply_fused(const struct run *run, const struct place *at, int n, const struct head *h, const float *x,
-                           ptrdiff_t ld_x, float *y, ptrdiff_t ld_y) {
+                           ptrdiff_t ld_x, float *y, ptrdiff_t ld_y, int n_lanes) {
     run->step->pool->kernels.fused(&(struct kvt_fused){.tile = at->tile,
                                                        .bytes = at->bytes,
                                                        .next = at->next,
@@ -196,7 +196,8 @@ static void multiply_fused(const struct run *run, const struct place *at, int n,
                                                        .y = y,
                                                        .ld_y = ld_y,
                                                        .rounded = &h->rounded,
-                                                       .noise = h->noise});
+                                                       .noise = h->noise,
+                                                       .n_lanes = n_lanes});
 }
 
 /* Scores of a K tile, of which rows [first, end) are needed; what a vector does not see becomes -inf. */
@@ -206,7 +207,7 @@ static void score_tile(const struct run *run, const struct job *job, const struc
     const float *queries = at->tile->format.rotated ? h->rotated_queries : h->queries;
     const int n = job->n, first_lane = first / KVT_LANES * KVT_LANES;
     if (job->fused && kvt_fused_takes(at->tile)) {
-        multiply_fused(run, at, n, h, queries, run->ld_k, s->scores, KVT_TILE_ROWS);
+        multiply_fused(run, at, n, h, queries, run->ld_k, s->scores, KVT_TILE_ROWS, end);
     } else {
         for (int lane = first_lane; lane < end; lane += KVT_LANES) {
             k->unpack(at->tile, at->bytes, lane / KVT_LANES, s->block);
@@ -243,7 +244,7 @@ static void mix_tile(const struct run *run, const struct job *job, const struct 
     const struct kvt_kernels *k = &run->step->pool->kernels;
     float *values = at->tile->format.rotated ? h->rotated_values : h->values;
     if (job->fused && kvt_fused_takes(at->tile)) {
-        multiply_fused(run, at, job->n, h, s->scores, KVT_TILE_ROWS, values, run->ld_v);
+        multiply_fused(run, at, job->n, h, s->scores, KVT_TILE_ROWS, values, run->ld_v, 0);
         return;
     }
     for (int b = 0; b < kvt_tile_n_blocks(at->tile); b++) {

@@ -24,6 +24,8 @@ enum {
 #define KVT_SHARE_K 0.16f
 #define KVT_SHARE_V 0.2f
 #define KVT_NATS    0.1f
+/* Times the share that noise may be in a group whose scales are smaller than those of the tile's others. */
+#define KVT_SPREAD 1.5f
 
 /* A table of values as 8-bit integers times a unit: exact where all are multiples of a half, else to 1/254 of the largest. */
 struct kvt_codebook {

@@ -62,6 +62,7 @@ struct kvt_fused {
     ptrdiff_t ld_y;
     const struct kvt_rounded *rounded; /* of x, for LANE tiles */
     struct kvt_noise *noise;           /* by vector, for V */
+    int n_lanes;                       /* K: the first lanes, which are wanted; of others nothing is read. 0: all */
 };
 
 /* near. K: y[v][lane] = sum over terms of x[v][term] * value[term][lane], for all lanes. V: y += that, x not negative. The tile's codes

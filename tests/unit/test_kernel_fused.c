@@ -86,7 +86,7 @@ static void trial_finish(struct trial *t) {
 /* Whether the kernel adds at most half of what the codec adds, and rounding in 32 bits. (The rule, a fifth, is for whole outputs: one tile may be worse.) */
 static bool trial_passes(struct trial *t, kvt_fused_fn fn, kvt_round_fn round, double *share) {
     if (t->tile.kind == KVT_TILE_LANE) round(&t->tile, t->x, t->ld_x, &t->rounded);
-    fn(&(struct kvt_fused){&t->tile, t->bytes, t->bytes, t->n, t->x, t->ld_x, t->y, t->ld_y, &t->rounded, t->noise});
+    fn(&(struct kvt_fused){&t->tile, t->bytes, t->bytes, t->n, t->x, t->ld_x, t->y, t->ld_y, &t->rounded, t->noise, 0});
     const bool is_k = t->tile.side == KVT_SIDE_K;
     const int d = kvt_tile_row_size(&t->tile);
     double error = 0, size = 0, codec = 0;

@@ -24,7 +24,7 @@ typedef vi vs;
 enum {
     LANE_SETS = 1,       /* sets of 16 lanes whose sums fit in registers together */
     MOST_VECTORS = 4,    /* query vectors likewise */
-    FOLD_VECTORS = 2,    /* vectors that scales are multiplied into together */
+    FOLD_VECTORS = 1,    /* vectors that are rounded together */
     CODES_ON_TOP = 0,    /* codes are multiplied as the low bits of bytes */
     RUN_QUADS = 1 << 20, /* quads that vs can sum before it must be widened */
     WEIGHT_TOP = 127     /* largest rounded weight: products are of signed bytes */
@@ -32,10 +32,11 @@ enum {
 
 /* Independent sums of each of n vectors, to hide the latency of an addition. */
 #define CHAINS(n) ((n) == 1 ? 2 : 1)
+/* Numbers of vectors that are rounded together. */
+#define EACH_FOLD_SIZE(X, Y) X(Y, 1)
 /* What there is of the kernels for eight vectors. */
 #define EACH_DOT_8(X)
 #define EACH_PLAIN_8(X)
-#define EACH_MULTIPLY_8(X)
 
 #define EACH_REGISTER(type, expression)                                                                                \
     type out;                                                                                                          \
@@ -50,6 +51,7 @@ static inline vf vf_all(float x) { EACH_REGISTER(vf, vdupq_n_f32(x)); }
 static inline vf vf_add(vf a, vf b) { EACH_REGISTER(vf, vaddq_f32(a.r[i], b.r[i])); }
 static inline vf vf_mul(vf a, vf b) { EACH_REGISTER(vf, vmulq_f32(a.r[i], b.r[i])); }
 static inline vf vf_max(vf a, vf b) { EACH_REGISTER(vf, vmaxq_f32(a.r[i], b.r[i])); }
+static inline vf vf_min(vf a, vf b) { EACH_REGISTER(vf, vminq_f32(a.r[i], b.r[i])); }
 static inline vf vf_magnitude(vf a) { EACH_REGISTER(vf, vabsq_f32(a.r[i])); }
 static inline bool vf_any_above(vf a, vf b) {
     uint32x4_t any = vdupq_n_u32(0);
@@ -79,6 +81,9 @@ static inline vf vf_zero_below(vf a, vf x, float limit) {
 
 /* To the nearest integer, ties to even. */
 static inline vi vf_round(vf a) { EACH_REGISTER(vi, vcvtnq_s32_f32(a.r[i])); }
+/* -1 where the sign bit is set, else 0. */
+static inline vi vf_signs(vf a) { EACH_REGISTER(vi, vshrq_n_s32(vreinterpretq_s32_f32(a.r[i]), 31)); }
+static inline vi vi_down(vi a, int n) { EACH_REGISTER(vi, vshlq_s32(a.r[i], vdupq_n_s32(-n))); }
 static inline vi vi_zero(void) { EACH_REGISTER(vi, vdupq_n_s32(0)); }
 static inline vi vi_add(vi a, vi b) { EACH_REGISTER(vi, vaddq_s32(a.r[i], b.r[i])); }
 static inline vi vi_all(int32_t x) { EACH_REGISTER(vi, vdupq_n_s32(x)); }

@@ -22,7 +22,7 @@ typedef vi vs; /* two 16-bit sums in each lane */
 enum {
     LANE_SETS = 1,    /* sets of 16 lanes whose sums fit in registers together */
     MOST_VECTORS = 4, /* query vectors likewise */
-    FOLD_VECTORS = 2, /* vectors that scales are multiplied into together */
+    FOLD_VECTORS = 1, /* vectors that are rounded together */
     CODES_ON_TOP = 0, /* codes are multiplied as the low bits of bytes: products of two must not saturate 16 bits */
     RUN_QUADS = 8,    /* quads that vs can sum before it must be widened: 8 * 2 * 8 * 255 and 8 * 2 * 15 * 127 < 2^15 */
     WEIGHT_TOP = 255  /* largest rounded weight */
@@ -35,10 +35,11 @@ enum {
 
 /* Independent sums of each of n vectors, to hide the latency of an addition. */
 #define CHAINS(n) ((n) == 1 ? 4 : (n) == 2 ? 2 : 1)
+/* Numbers of vectors that are rounded together. */
+#define EACH_FOLD_SIZE(X, Y) X(Y, 1)
 /* What there is of the kernels for eight vectors. */
 #define EACH_DOT_8(X)
 #define EACH_PLAIN_8(X)
-#define EACH_MULTIPLY_8(X)
 
 static inline vf vf_load(const float *p) { return (vf){{_mm256_load_ps(p), _mm256_load_ps(p + 8)}}; }
 static inline void vf_store(float *p, vf a) {
@@ -53,6 +54,7 @@ static inline bool vf_any_above(vf a, vf b) {
 VF_2(vf_add, _mm256_add_ps)
 VF_2(vf_mul, _mm256_mul_ps)
 VF_2(vf_max, _mm256_max_ps)
+VF_2(vf_min, _mm256_min_ps)
 static inline vf vf_magnitude(vf a) {
     const __m256 sign = _mm256_set1_ps(-0.0f);
     return (vf){{_mm256_andnot_ps(sign, a.r[0]), _mm256_andnot_ps(sign, a.r[1])}};
@@ -90,6 +92,12 @@ static inline vf vf_zero_below(vf a, vf x, float limit) {
 
 /* To the nearest integer, ties to even. */
 static inline vi vf_round(vf a) { return (vi){{_mm256_cvtps_epi32(a.r[0]), _mm256_cvtps_epi32(a.r[1])}}; }
+/* -1 where the sign bit is set, else 0. */
+static inline vi vf_signs(vf a) {
+    return (vi){
+        {_mm256_srai_epi32(_mm256_castps_si256(a.r[0]), 31), _mm256_srai_epi32(_mm256_castps_si256(a.r[1]), 31)}};
+}
+static inline vi vi_down(vi a, int n) { return (vi){{_mm256_srai_epi32(a.r[0], n), _mm256_srai_epi32(a.r[1], n)}}; }
 static inline vi vi_zero(void) { return (vi){{_mm256_setzero_si256(), _mm256_setzero_si256()}}; }
 VI_2(vi_add, _mm256_add_epi32)
 static inline vi vi_all(int32_t x) { return (vi){{_mm256_set1_epi32(x), _mm256_set1_epi32(x)}}; }

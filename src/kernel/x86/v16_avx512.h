@@ -16,7 +16,7 @@ typedef __m512i vi, vb, vs;
 enum {
     LANE_SETS = 2,       /* sets of 16 lanes whose sums fit in registers together */
     MOST_VECTORS = 8,    /* query vectors likewise */
-    FOLD_VECTORS = 4,    /* vectors that scales are multiplied into together */
+    FOLD_VECTORS = 4,    /* vectors that are rounded together */
     CODES_ON_TOP = 1,    /* codes are multiplied as the top bits of bytes: signed ones need no extension */
     RUN_QUADS = 1 << 20, /* quads that vs can sum before it must be widened */
     WEIGHT_TOP = 255     /* largest rounded weight */
@@ -24,10 +24,11 @@ enum {
 
 /* Independent sums of each of n vectors, to hide the latency of an addition. */
 #define CHAINS(n) ((n) == 1 ? 4 : (n) == 2 ? 4 : (n) == 4 ? 2 : 1)
+/* Numbers of vectors that are rounded together. */
+#define EACH_FOLD_SIZE(X, Y) X(Y, 1) X(Y, 2) X(Y, 4)
 /* What there is of the kernels for eight vectors. */
-#define EACH_DOT_8(X)      EACH_DOT(X, 8)
-#define EACH_PLAIN_8(X)    EACH_PLAIN(X, 8)
-#define EACH_MULTIPLY_8(X) EACH_MULTIPLY(X, 8)
+#define EACH_DOT_8(X)   EACH_DOT(X, 8)
+#define EACH_PLAIN_8(X) EACH_PLAIN(X, 8)
 
 static inline vf vf_load(const float *p) { return _mm512_load_ps(p); }
 static inline void vf_store(float *p, vf a) { _mm512_store_ps(p, a); }
@@ -35,6 +36,7 @@ static inline vf vf_all(float x) { return _mm512_set1_ps(x); }
 static inline vf vf_add(vf a, vf b) { return _mm512_add_ps(a, b); }
 static inline vf vf_mul(vf a, vf b) { return _mm512_mul_ps(a, b); }
 static inline vf vf_max(vf a, vf b) { return _mm512_max_ps(a, b); }
+static inline vf vf_min(vf a, vf b) { return _mm512_min_ps(a, b); }
 static inline vf vf_max_magnitude(vf a, vf b) { return _mm512_range_ps(a, b, 11); }
 static inline vf vf_madd(vf a, vf b, vf c) { return _mm512_fmadd_ps(a, b, c); }
 static inline vf vf_from(vi a) { return _mm512_cvtepi32_ps(a); }
@@ -55,6 +57,9 @@ static inline vf vf_zero_below(vf a, vf x, float limit) {
 
 /* To the nearest integer, ties to even. */
 static inline vi vf_round(vf a) { return _mm512_cvtps_epi32(a); }
+/* -1 where the sign bit is set, else 0. */
+static inline vi vf_signs(vf a) { return _mm512_srai_epi32(_mm512_castps_si512(a), 31); }
+static inline vi vi_down(vi a, int n) { return _mm512_srai_epi32(a, (unsigned)n); }
 static inline vi vi_zero(void) { return _mm512_setzero_si512(); }
 static inline vi vi_add(vi a, vi b) { return _mm512_add_epi32(a, b); }
 static inline vi vi_all(int32_t x) { return _mm512_set1_epi32(x); }

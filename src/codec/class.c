@@ -30,14 +30,14 @@ void kvt_class_read_map(const struct kvt_tile *tile, const void *bytes, uint16_t
     }
 }
 
-struct kvt_class_place kvt_class_get_place(const struct kvt_tile *tile, const void *bytes, int place) {
-    const struct kvt_classes classes = kvt_classes_of(tile->n_terms, tile->format.bits);
+static struct kvt_class_place get_place(const struct kvt_tile *tile, const void *bytes,
+                                        const struct kvt_classes *classes, int place) {
     const struct kvt_block block = kvt_tile_block(tile, 0);
-    const int class = kvt_class_of_place(&classes, place);
+    const int class = kvt_class_of_place(classes, place);
     const float most = load_half(at(bytes, (size_t) class * 2)),
                 zero = load_half(at(bytes, block.zeros + (size_t)place * 2));
     return kvt_class_place_of(kvt_class_scale(most, *at(bytes, block.scales + (size_t)place)), zero,
-                              classes.of[class].bits);
+                              classes->of[class].bits);
 }
 
 /* Of one part of the code of a place and row: the byte, and the first bit in it. */
@@ -50,15 +50,31 @@ static size_t part_at(const struct kvt_tile *tile, const struct kvt_classes *cla
            (size_t)(quad / per_vector * VECTOR + row % KVT_BLOCK_LANES * 4 + i % 4);
 }
 
-unsigned kvt_class_get_code(const struct kvt_tile *tile, const void *bytes, int place, int row) {
-    const struct kvt_classes classes = kvt_classes_of(tile->n_terms, tile->format.bits);
-    const struct kvt_class *class = &classes.of[kvt_class_of_place(&classes, place)];
+static unsigned get_code(const struct kvt_tile *tile, const void *bytes, const struct kvt_classes *classes, int place,
+                         int row) {
+    const struct kvt_class *class = &classes->of[kvt_class_of_place(classes, place)];
     unsigned code = 0;
     for (int p = 0, shift = 0, bit; p < class->n_parts; shift += class->part[p++].width) {
-        const unsigned byte = *at(bytes, part_at(tile, &classes, class, p, place, row, &bit));
+        const unsigned byte = *at(bytes, part_at(tile, classes, class, p, place, row, &bit));
         code |= (byte >> bit & ((1u << class->part[p].width) - 1)) << shift;
     }
     return code;
+}
+
+unsigned kvt_class_get_code(const struct kvt_tile *tile, const void *bytes, int place, int row) {
+    const struct kvt_classes classes = kvt_classes_of(tile->n_terms, tile->format.bits);
+    return get_code(tile, bytes, &classes, place, row);
+}
+
+void kvt_class_decode_row(const struct kvt_tile *tile, float *x, const void *bytes, int row) {
+    const struct kvt_classes classes = kvt_classes_of(tile->n_terms, tile->format.bits);
+    const float factor = kvt_class_factor(((const int8_t *)bytes)[kvt_tile_block(tile, 0).factors + (size_t)row]);
+    uint16_t channels[KVT_LATENT_MAX];
+    kvt_class_read_map(tile, bytes, channels);
+    for (int i = 0; i < tile->n_terms; i++) {
+        const struct kvt_class_place place = get_place(tile, bytes, &classes, i);
+        x[channels[i]] = kvt_class_value(&place, factor, get_code(tile, bytes, &classes, i, row));
+    }
 }
 
 void kvt_class_put_head(const struct kvt_tile *tile, void *bytes, const uint16_t most[KVT_CLASSES],

@@ -80,7 +80,6 @@ static inline struct kvt_class_place kvt_class_place_of(float step, float zero, 
 static inline float kvt_class_value(const struct kvt_class_place *p, float factor, unsigned code) {
     return p->middle + factor * (p->step * ((float)code - p->half));
 }
-struct kvt_class_place kvt_class_get_place(const struct kvt_tile *tile, const void *bytes, int place);
 static inline float kvt_class_factor(int8_t stored) { return kvt_log8_value(stored, KVT_CLASS_FACTOR_PER); }
 /* A stored scale: `most` is its class's largest. */
 static inline float kvt_class_scale(float most, uint8_t stored) {
@@ -93,6 +92,9 @@ void kvt_class_put_head(const struct kvt_tile *tile, void *bytes, const uint16_t
 void kvt_class_put_place(const struct kvt_tile *tile, void *bytes, int place, uint8_t scale, uint16_t zero,
                          const uint8_t codes[KVT_TILE_ROWS]);
 void kvt_class_put_factors(const struct kvt_tile *tile, void *bytes, const int8_t factors[KVT_TILE_ROWS]);
+/* A row's elements, by channel. */
+void kvt_class_decode_row(const struct kvt_tile *tile, float *x, const void *bytes, int row);
+/* A stored code. */
 unsigned kvt_class_get_code(const struct kvt_tile *tile, const void *bytes, int place, int row);
 
 #endif

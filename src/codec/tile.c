@@ -283,21 +283,10 @@ static float get_number(const struct kvt_tile *tile, const void *bytes, size_t p
     return tile->number == KVT_NUMBER_F16 ? kvt_f32_from_f16(half) : kvt_f32_from_bf16(half);
 }
 
-/* The elements of a row of a CLASS tile, by channel. */
-static void decode_classes(const struct kvt_tile *tile, float *x, const void *bytes, int row) {
-    uint16_t channels[KVT_LATENT_MAX];
-    const float factor = kvt_class_factor(((const int8_t *)bytes)[kvt_tile_block(tile, 0).factors + (size_t)row]);
-    kvt_class_read_map(tile, bytes, channels);
-    for (int i = 0; i < tile->n_terms; i++) {
-        const struct kvt_class_place place = kvt_class_get_place(tile, bytes, i);
-        x[channels[i]] = kvt_class_value(&place, factor, kvt_class_get_code(tile, bytes, i, row));
-    }
-}
-
 float kvt_tile_get(const struct kvt_tile *tile, const void *bytes, int term, int lane) {
     if (tile->kind == KVT_TILE_CLASS) {
         float x[KVT_LATENT_MAX];
-        decode_classes(tile, x, bytes, lane);
+        kvt_class_decode_row(tile, x, bytes, lane);
         return x[term];
     }
     if (tile->kind == KVT_TILE_PLAIN) {
@@ -334,7 +323,7 @@ void kvt_tile_decode(const struct kvt_tile *tile, float *rows, ptrdiff_t stride,
         if (tile->kind == KVT_TILE_PLAIN)
             decode_numbers(tile, x, bytes, row);
         else if (tile->kind == KVT_TILE_CLASS)
-            decode_classes(tile, x, bytes, row);
+            kvt_class_decode_row(tile, x, bytes, row);
         else
             for (int c = 0; c < d; c++)
                 x[c] = is_k ? kvt_tile_get(tile, bytes, c, row) : kvt_tile_get(tile, bytes, row, c);

@@ -50,7 +50,7 @@ struct kvt_report_cells {
 void kvt_report_cache_heads(struct kvt_report_cells *out, const struct kvt_report *r);
 void kvt_report_cache_cells(struct kvt_report_cells *out, const struct kvt_report *r,
                             int i); /* the last one is its tier */
-void kvt_report_control_heads(struct kvt_report_cells *out);
+void kvt_report_control_heads(struct kvt_report_cells *out, const struct kvt_report *r);
 /* False where the cache has no control. */
 bool kvt_report_control_cells(struct kvt_report_cells *out, const struct kvt_report *r, int i);
 void kvt_report_part_heads(struct kvt_report_cells *out);

@@ -140,7 +140,7 @@ static enum kvt_status add_controls(struct kvt_buf *out, const struct kvt_report
     struct kvt_report_cells cells;
     if (!kvt_report_has(r, KVT_FIDELITY_CONTROL)) return KVT_OK;
     KVT_TRY(kvt_buf_addf(out, "<h2>Quantizer and path</h2>\n"));
-    kvt_report_control_heads(&cells);
+    kvt_report_control_heads(&cells, r);
     KVT_TRY(begin_table(out, "cache", &cells));
     for (int i = -1; (i = kvt_report_next_cache(r, i)) >= 0;)
         if (kvt_report_control_cells(&cells, r, i)) KVT_TRY(add_cells(out, r->result->rows[i].kv, &cells));

@@ -91,12 +91,21 @@ static void add(struct kvt_report_cells *cells, const char *format, ...) {
     va_end(args);
 }
 
+static void add_heads(struct kvt_report_cells *out, const struct kvt_report *r, const char *const *heads, size_t n) {
+    if (kvt_report_names_legs(r)) add(out, "leg");
+    for (size_t i = 0; i < n; i++) add(out, "%s", heads[i]);
+}
+
+static void add_leg(struct kvt_report_cells *out, const struct kvt_report *r, int i) {
+    if (kvt_report_names_legs(r)) add(out, "%s", kvt_leg_name(r->about->cases[i].leg));
+}
+
 void kvt_report_cache_heads(struct kvt_report_cells *out, const struct kvt_report *r) {
-    static const char *const heads[] = {"leg", "sink / tail", "bits", "MiB",     "KL mean", "95 %",       "median",
-                                        "p99", "p99.9",       "max",  "flips %", "top-1 %", "ppl change", "tier"};
+    static const char *const heads[] = {"sink / tail", "bits", "MiB",     "KL mean", "95 %",       "median", "p99",
+                                        "p99.9",       "max",  "flips %", "top-1 %", "ppl change", "tier"};
     out->n = 0;
     if (r->about->sweep) add(out, "front");
-    for (size_t i = 0; i < KVT_ARRAY_LEN(heads); i++) add(out, "%s", heads[i]);
+    add_heads(out, r, heads, KVT_ARRAY_LEN(heads));
 }
 
 void kvt_report_cache_cells(struct kvt_report_cells *out, const struct kvt_report *r, int i) {
@@ -105,7 +114,7 @@ void kvt_report_cache_cells(struct kvt_report_cells *out, const struct kvt_repor
     const struct kvt_sweep_point *point = r->about->sweep ? &r->about->sweep->points[i] : NULL;
     out->n = 0;
     if (point) add(out, "%s", point->on_front ? "front" : "");
-    add(out, "%s", kvt_leg_name(c->leg));
+    add_leg(out, r, i);
     add(out, "%d / %d", c->sink, c->tail);
     add(out, "%.2f", point ? point->bits : row->bits_per_element);
     add(out, "%.2f", (double)(point ? point->bytes : row->cache_bytes) / (1 << 20));
@@ -124,10 +133,10 @@ void kvt_report_cache_cells(struct kvt_report_cells *out, const struct kvt_repor
     add(out, "%s", kvt_fidelity_tier(row));
 }
 
-void kvt_report_control_heads(struct kvt_report_cells *out) {
-    static const char *const heads[] = {"leg", "KL mean", "quantizer", "path"};
+void kvt_report_control_heads(struct kvt_report_cells *out, const struct kvt_report *r) {
+    static const char *const heads[] = {"KL mean", "quantizer", "path"};
     out->n = 0;
-    for (size_t i = 0; i < KVT_ARRAY_LEN(heads); i++) add(out, "%s", heads[i]);
+    add_heads(out, r, heads, KVT_ARRAY_LEN(heads));
 }
 
 bool kvt_report_control_cells(struct kvt_report_cells *out, const struct kvt_report *r, int i) {
@@ -135,7 +144,7 @@ bool kvt_report_control_cells(struct kvt_report_cells *out, const struct kvt_rep
     if (control < 0) return false;
     const double all = r->result->rows[i].kl.mean, quantizer = r->result->rows[control].kl.mean;
     out->n = 0;
-    add(out, "%s", kvt_leg_name(r->about->cases[i].leg));
+    add_leg(out, r, i);
     add(out, "%.3g", all);
     add(out, "%.3g", quantizer);
     add(out, "%+.2g", all - quantizer);

@@ -12,11 +12,9 @@
 #include "base/attr.h"
 #include "base/check.h"
 #include "base/clock.h"
-#include "base/rng.h"
 #include "bench/bench.h"
+#include "bench/filled.h"
 #include "bench/machine.h"
-
-enum { FILL_ROWS = 1024, MAX_LAYERS = 512 };
 
 /* A parallel-for whose number of threads can be chosen for each call: the pool of memory is the same for all. */
 struct gate {
@@ -32,13 +30,9 @@ static void run_gate(void *ctx, int n_jobs, void (*job)(void *arg, int i, int th
         for (int i = 0; i < n_jobs; i++) job(arg, i, 0);
 }
 
-/* One scheme: its cache, with a step open that has appended its last row. */
+/* One scheme: its cache, with a step open that has appended its last rows. */
 struct cache {
-    struct kvt_plan *plan;
-    struct kvt_pool *pool;
-    struct kvt_seq *seq;
-    struct kvt_step *step;
-    int n_layers;
+    struct kvt_filled filled;
     uint64_t layer_bytes;
     double *us; /* by round */
 };
@@ -49,7 +43,8 @@ struct bench {
     struct kvt_parallel parallel;
     struct cache *caches; /* o->kv, then f16 */
     int n_caches;
-    float *rows, *queries, *out; /* FILL_ROWS rows of all KV heads; query rows */
+    struct kvt_source source;
+    float *out; /* of all query vectors */
     struct kvt_reader reader;
     double *read_us; /* [cache][round] */
     double *scratch;
@@ -65,107 +60,35 @@ static const char *kv_of(const struct bench *b, int i) { return i < b->o->n_kv ?
 
 /* ---- caches ------------------------------------------------------------------------------------------------------------ */
 
-static void close_cache(struct cache *c) {
-    if (c->step) kvt_step_abandon(c->step);
-    kvt_step_destroy(c->step);
-    kvt_seq_destroy(c->seq);
-    kvt_pool_destroy(c->pool);
-    kvt_plan_destroy(c->plan);
-    *c = (struct cache){.us = c->us};
-}
-
-static enum kvt_status make_plan(struct kvt_plan **out, const struct bench *b, const char *kv, int n_layers,
-                                 struct kvt_error *err) {
-    struct kvt_layer_shape layers[MAX_LAYERS];
-    for (int l = 0; l < n_layers; l++)
-        layers[l] = (struct kvt_layer_shape){
-            .n_kv_heads = b->o->kv_heads, .k_size = b->o->head_size, .v_size = b->o->head_size};
-    const struct kvt_shape shape = {n_layers, layers};
-    const struct kvt_plan_options options = {.struct_size = sizeof options, .kv = kv};
-    return kvt_plan_create(out, &shape, &options, NULL, err);
-}
-
-/* Appends n of the rows, from `first` on, to every layer and leaves the step open. */
-static enum kvt_status append(const struct bench *b, struct cache *c, int first, int n, struct kvt_error *err) {
-    const int d = b->o->head_size, row = b->o->kv_heads * d;
-    const float *keys = b->rows + first * row;
-    const struct kvt_rows k = {keys, KVT_TYPE_F32, row, d};
-    const struct kvt_rows v = {keys + (size_t)FILL_ROWS * (size_t)row, KVT_TYPE_F32, row, d};
-    KVT_TRY(kvt_step_begin(c->step, &c->seq, &n, 1, err));
-    for (int l = 0; l < c->n_layers; l++) KVT_TRY(kvt_step_append(c->step, l, &k, &v, NULL, 0, err));
+/* The query rows: the last ones. */
+static enum kvt_status append_last(const struct bench *b, struct kvt_filled *c, struct kvt_error *err) {
+    KVT_TRY(kvt_filled_begin(c, b->o->queries, err));
+    for (int l = 0; l < c->n_layers; l++) KVT_TRY(kvt_filled_append(c, l, err));
     return KVT_OK;
 }
 
-static enum kvt_status layer_bytes(uint64_t *out, const struct bench *b, const char *kv, int64_t rows,
-                                   struct kvt_error *err) {
-    struct kvt_plan *plan;
-    KVT_TRY(make_plan(&plan, b, kv, 1, err));
-    *out = kvt_plan_bytes(plan, rows);
-    kvt_plan_destroy(plan);
-    return KVT_OK;
-}
-
-static enum kvt_status open_cache(const struct bench *b, struct cache *c, const char *kv, int64_t rows, int n_layers,
-                                  struct kvt_error *err) {
-    KVT_TRY(layer_bytes(&c->layer_bytes, b, kv, rows, err));
-    c->n_layers = n_layers;
-    KVT_TRY(make_plan(&c->plan, b, kv, c->n_layers, err));
-    const struct kvt_pool_options options = {
-        .struct_size = sizeof options, .level = b->o->level, .parallel = &b->parallel};
-    KVT_TRY(kvt_pool_create(&c->pool, c->plan, &options, err));
-    KVT_TRY(kvt_seq_create(&c->seq, c->pool, rows, err));
-    KVT_TRY(kvt_step_create(&c->step, c->pool, 1, FILL_ROWS, err));
-    const int64_t before = rows - b->o->queries;
-    for (int64_t done = 0; done < before;) {
-        const int n = (int)KVT_MIN(before - done, FILL_ROWS);
-        KVT_TRY(append(b, c, 0, n, err)); /* done is a multiple of FILL_ROWS */
-        KVT_TRY(kvt_step_end(c->step, err));
-        done += n;
-        KVT_TRY(report(b, "filling the cache", (uint64_t)done, (uint64_t)rows, err));
-    }
-    const int first = (int)(before % FILL_ROWS);
-    return append(b, c, first + b->o->queries <= FILL_ROWS ? first : 0, b->o->queries, err);
-}
-
-static enum kvt_status attend(const struct bench *b, const struct cache *c, int layer, int gqa, struct kvt_error *err) {
-    const int d = b->o->head_size, heads = b->o->kv_heads * gqa;
-    const struct kvt_attend a = {.struct_size = sizeof a,
-                                 .n_q_heads = heads,
-                                 .scale = 1 / sqrtf((float)d),
-                                 .q = {b->queries, KVT_TYPE_F32, heads * d, d},
-                                 .out = b->out,
-                                 .out_row_stride = heads * d,
-                                 .out_head_stride = d};
-    return kvt_step_attend(c->step, layer, &a, err);
+static enum kvt_status open_cache(const struct bench *b, struct kvt_filled *c, const char *kv, int64_t rows,
+                                  int n_layers, struct kvt_error *err) {
+    const struct kvt_filled_options options = {.kv = kv,
+                                               .rows = rows - b->o->queries,
+                                               .max_rows = rows,
+                                               .n_layers = n_layers,
+                                               .level = b->o->level,
+                                               .parallel = &b->parallel,
+                                               .progress = b->o->progress};
+    KVT_TRY(kvt_filled_open(c, &b->source, &options, err));
+    return append_last(b, c, err);
 }
 
 /* ---- error ------------------------------------------------------------------------------------------------------------- */
 
-/* Attention of one query head over n rows of one KV head, in double precision. */
-static void exact(const float *q, const float *k, const float *v, ptrdiff_t stride, int n, int d, double *score,
-                  double *out) {
-    double top = -INFINITY, sum = 0;
-    for (int r = 0; r < n; r++) {
-        score[r] = 0;
-        for (int c = 0; c < d; c++) score[r] += (double)q[c] * (double)k[r * stride + c];
-        score[r] /= sqrt(d);
-        top = score[r] > top ? score[r] : top;
-    }
-    for (int c = 0; c < d; c++) out[c] = 0;
-    for (int r = 0; r < n; r++) {
-        const double w = exp(score[r] - top);
-        sum += w;
-        for (int c = 0; c < d; c++) out[c] += w * (double)v[r * stride + c];
-    }
-    for (int c = 0; c < d; c++) out[c] /= sum;
-}
-
 /* Root of the sum of squares of what attention adds to the decoded rows' exact result, over what the codec adds to the rows'. */
 static enum kvt_status measure_error(const struct bench *b, const char *kv, int gqa, double *out,
                                      struct kvt_error *err) {
-    enum { ROWS = FILL_ROWS };
-    const int d = b->o->head_size, row = b->o->kv_heads * d, n = ROWS, last = b->o->queries - 1;
-    struct cache c = {0};
+    enum { ROWS = KVT_SOURCE_ROWS };
+    const struct kvt_source *s = &b->source;
+    const int d = s->head_size, row = s->kv_heads * d, last = s->n_queries - 1;
+    struct kvt_filled c = {.n_layers = 0};
     double kernel = 0, codec = 0;
     float *decoded = kvt_take(&kvt_allocator_libc, (size_t)(2 * ROWS * d), sizeof *decoded);
     double *work = kvt_take(&kvt_allocator_libc, (size_t)(ROWS + 2 * d), sizeof *work);
@@ -173,20 +96,21 @@ static enum kvt_status measure_error(const struct bench *b, const char *kv, int 
     if (!decoded || !work) KVT_TRY_OUT(kvt_fail(err, KVT_ERR_NOMEM, "no memory for the oracle"));
     /* The last rows come by themselves, as in the steps that are timed; the last one's attention is looked at. */
     KVT_TRY_OUT(open_cache(b, &c, kv, ROWS, 1, err));
-    KVT_TRY_OUT(attend(b, &c, 0, gqa, err));
+    KVT_TRY_OUT(kvt_filled_attend(&c, 0, gqa, b->out, err));
     kvt_step_abandon(c.step);
-    KVT_TRY_OUT(append(b, &c, ROWS - b->o->queries, b->o->queries, err));
+    KVT_TRY_OUT(append_last(b, &c, err));
     KVT_TRY_OUT(kvt_step_end(c.step, err));
-    for (int head = 0; head < b->o->kv_heads; head++) {
-        const float *k = b->rows + head * d, *v = k + (size_t)FILL_ROWS * (size_t)row;
-        KVT_TRY_OUT(kvt_seq_read(c.seq, 0, KVT_SIDE_K, head, 0, n, decoded, d, err));
-        KVT_TRY_OUT(kvt_seq_read(c.seq, 0, KVT_SIDE_V, head, 0, n, decoded + ROWS * d, d, err));
+    for (int head = 0; head < s->kv_heads; head++) {
+        const float *k = s->rows[KVT_SIDE_K] + head * d, *v = s->rows[KVT_SIDE_V] + head * d;
+        float *k_decoded = decoded, *v_decoded = decoded + ROWS * d;
+        KVT_TRY_OUT(kvt_seq_read(c.seq, 0, KVT_SIDE_K, head, 0, ROWS, k_decoded, d, err));
+        KVT_TRY_OUT(kvt_seq_read(c.seq, 0, KVT_SIDE_V, head, 0, ROWS, v_decoded, d, err));
         for (int g = 0; g < gqa; g++) {
             const ptrdiff_t at = (ptrdiff_t)last * row * gqa + (head * gqa + g) * d;
-            const float *q = b->queries + at, *got = b->out + at;
+            const float *q = s->queries + at, *got = b->out + at;
             double *of_decoded = work + ROWS, *of_rows = of_decoded + d;
-            exact(q, decoded, decoded + ROWS * d, d, n, d, work, of_decoded);
-            exact(q, k, v, row, n, d, work, of_rows);
+            kvt_exact_attention(of_decoded, q, k_decoded, v_decoded, d, ROWS, d, work);
+            kvt_exact_attention(of_rows, q, k, v, row, ROWS, d, work);
             for (int i = 0; i < d; i++) {
                 kernel += pow((double)got[i] - of_decoded[i], 2);
                 codec += pow(of_decoded[i] - of_rows[i], 2);
@@ -195,7 +119,7 @@ static enum kvt_status measure_error(const struct bench *b, const char *kv, int 
     }
     *out = codec > 0 ? sqrt(kernel / codec) : 0;
 out:
-    close_cache(&c);
+    kvt_filled_close(&c);
     kvt_give(&kvt_allocator_libc, decoded, (size_t)(2 * ROWS * d), sizeof *decoded);
     kvt_give(&kvt_allocator_libc, work, (size_t)(ROWS + 2 * d), sizeof *work);
     return status;
@@ -222,7 +146,7 @@ static enum kvt_status sample(struct bench *b, int gqa, int round, struct kvt_er
         const int which = (i + round) % b->n_caches; /* each in turn is first */
         struct cache *c = &b->caches[which];
         double start = kvt_clock_seconds();
-        KVT_TRY(attend(b, c, round % c->n_layers, gqa, err));
+        KVT_TRY(kvt_filled_attend(&c->filled, round % c->filled.n_layers, gqa, b->out, err));
         c->us[round] = 1e6 * (kvt_clock_seconds() - start);
         start = kvt_clock_seconds();
         kvt_reader_read(&b->reader, &b->parallel, c->layer_bytes);
@@ -236,7 +160,7 @@ static enum kvt_status measure(struct bench *b, int64_t rows, int gqa, int threa
     const int rounds = b->o->rounds;
     b->gate.now = kvt_threads_parallel(b->gate.threads[thread_index]);
     for (int i = 0; i < b->n_caches; i++) { /* once for page faults and scratch */
-        KVT_TRY(attend(b, &b->caches[i], 0, gqa, err));
+        KVT_TRY(kvt_filled_attend(&b->caches[i].filled, 0, gqa, b->out, err));
         kvt_reader_read(&b->reader, &b->parallel, b->caches[i].layer_bytes);
     }
     for (int round = 0; round < rounds; round++) {
@@ -266,19 +190,20 @@ static enum kvt_status measure(struct bench *b, int64_t rows, int gqa, int threa
     return KVT_OK;
 }
 
-/* Layers of each cache, so that between two samples of a layer at least `rotate` other bytes are read: those of all caches, and as many
+/* What a layer of each cache takes, and how many layers it has, so that between two samples of a layer at least `rotate` other bytes are read: those of all caches, and as many
  * by the reader. */
-static enum kvt_status count_layers(int *out, uint64_t *most, const struct bench *b, int64_t rows, uint64_t rotate,
+static enum kvt_status count_layers(int *out, uint64_t *most, struct bench *b, int64_t rows, uint64_t rotate,
                                     struct kvt_error *err) {
     uint64_t round = 0;
     *most = 0;
     for (int i = 0; i < b->n_caches; i++) {
         uint64_t bytes;
-        KVT_TRY(layer_bytes(&bytes, b, kv_of(b, i), rows, err));
+        KVT_TRY(kvt_filled_layer_bytes(&bytes, &b->source, kv_of(b, i), rows, err));
+        b->caches[i].layer_bytes = bytes;
         *most = KVT_MAX(*most, bytes);
         round += 2 * bytes;
     }
-    *out = (int)KVT_MIN(1 + (rotate + round - 1) / round, MAX_LAYERS);
+    *out = (int)KVT_MIN(1 + (rotate + round - 1) / round, KVT_FILLED_LAYERS_MAX);
     return KVT_OK;
 }
 
@@ -290,12 +215,13 @@ static enum kvt_status measure_length(struct bench *b, int64_t rows, uint64_t ro
     uint64_t most;
     KVT_TRY(count_layers(&n_layers, &most, b, rows, rotate, err));
     b->gate.now = kvt_threads_parallel(b->gate.threads[b->o->n_threads - 1]);
-    for (int i = 0; i < b->n_caches; i++) KVT_TRY_OUT(open_cache(b, &b->caches[i], kv_of(b, i), rows, n_layers, err));
+    for (int i = 0; i < b->n_caches; i++)
+        KVT_TRY_OUT(open_cache(b, &b->caches[i].filled, kv_of(b, i), rows, n_layers, err));
     KVT_TRY_OUT(kvt_reader_grow(&b->reader, KVT_MAX(most, rotate / 2), err));
     for (int g = 0; g < b->o->n_gqa; g++)
         for (int t = 0; t < b->o->n_threads; t++) KVT_TRY_OUT(measure(b, rows, b->o->gqa[g], t, r, err));
 out:
-    for (int i = 0; i < b->n_caches; i++) close_cache(&b->caches[i]);
+    for (int i = 0; i < b->n_caches; i++) kvt_filled_close(&b->caches[i].filled);
     return status;
 }
 
@@ -306,24 +232,12 @@ static size_t vector_floats(const struct bench *b) {
     return (size_t)(b->o->kv_heads * b->o->head_size) * KVT_BENCH_GQA_MAX * (size_t)b->o->queries;
 }
 
-/* Keys have a bias in each channel, as those of models do, and all rows differ. */
-static void fill_rows(struct bench *b) {
-    struct kvt_rng rng = {20261130};
-    const size_t row = (size_t)(b->o->kv_heads * b->o->head_size), n = FILL_ROWS * row;
-    float *bias = b->out;
-    for (size_t c = 0; c < row; c++) bias[c] = kvt_rng_normal(&rng);
-    for (size_t i = 0; i < 2 * n; i++) b->rows[i] = kvt_rng_normal(&rng) + (i < n ? bias[i % row] : 0);
-    for (size_t i = 0; i < vector_floats(b); i++) b->queries[i] = kvt_rng_normal(&rng);
-}
-
 static void finish(struct bench *b) {
-    const size_t row = (size_t)(b->o->kv_heads * b->o->head_size);
     const struct kvt_allocator *a = &kvt_allocator_libc;
     for (int i = 0; b->caches && i < b->n_caches; i++)
         kvt_give(a, b->caches[i].us, (size_t)b->o->rounds, sizeof(double));
     kvt_give(a, b->caches, (size_t)b->n_caches, sizeof *b->caches);
-    kvt_give(a, b->rows, 2 * FILL_ROWS * row, sizeof *b->rows);
-    kvt_give(a, b->queries, vector_floats(b), sizeof *b->queries);
+    kvt_source_finish(&b->source);
     kvt_give(a, b->out, vector_floats(b), sizeof *b->out);
     kvt_give(a, b->read_us, (size_t)(b->n_caches * b->o->rounds), sizeof *b->read_us);
     kvt_give(a, b->scratch, (size_t)b->o->rounds, sizeof *b->scratch);
@@ -332,7 +246,6 @@ static void finish(struct bench *b) {
 }
 
 static enum kvt_status start(struct bench *b, struct kvt_error *err) {
-    const size_t row = (size_t)(b->o->kv_heads * b->o->head_size);
     const struct kvt_allocator *a = &kvt_allocator_libc;
     int most = 1;
     for (int t = 0; t < b->o->n_threads; t++) {
@@ -341,17 +254,14 @@ static enum kvt_status start(struct bench *b, struct kvt_error *err) {
     }
     b->parallel = (struct kvt_parallel){most, run_gate, &b->gate};
     b->caches = kvt_take_zero(a, (size_t)b->n_caches, sizeof *b->caches);
-    b->rows = kvt_take(a, 2 * FILL_ROWS * row, sizeof *b->rows);
-    b->queries = kvt_take(a, vector_floats(b), sizeof *b->queries);
     b->out = kvt_take_zero(a, vector_floats(b), sizeof *b->out);
     b->read_us = kvt_take(a, (size_t)(b->n_caches * b->o->rounds), sizeof *b->read_us);
     b->scratch = kvt_take(a, (size_t)b->o->rounds, sizeof *b->scratch);
-    bool all = b->caches && b->rows && b->queries && b->out && b->read_us && b->scratch;
+    bool all = b->caches && b->out && b->read_us && b->scratch;
     for (int i = 0; b->caches && i < b->n_caches; i++)
         all = (b->caches[i].us = kvt_take(a, (size_t)b->o->rounds, sizeof(double))) && all;
     if (!all) return kvt_fail(err, KVT_ERR_NOMEM, "no memory for the rows to measure with");
-    fill_rows(b);
-    return KVT_OK;
+    return kvt_source_create(&b->source, b->o->kv_heads, b->o->head_size, b->o->queries, err);
 }
 
 enum kvt_status kvt_bench_attention(struct kvt_bench_result *out, const struct kvt_bench_options *o,

@@ -11,14 +11,20 @@
 
 static size_t row_of(const struct kvt_source *s) { return (size_t)(s->kv_heads * s->head_size); }
 
-enum kvt_status kvt_source_create(struct kvt_source *out, int kv_heads, int head_size, struct kvt_error *err) {
-    struct kvt_source s = {.kv_heads = kv_heads, .head_size = head_size};
+/* Of all query vectors. */
+static size_t n_query_floats(const struct kvt_source *s) {
+    return row_of(s) * KVT_BENCH_GQA_MAX * (size_t)s->n_queries;
+}
+
+enum kvt_status kvt_source_create(struct kvt_source *out, int kv_heads, int head_size, int n_queries,
+                                  struct kvt_error *err) {
+    struct kvt_source s = {.kv_heads = kv_heads, .head_size = head_size, .n_queries = n_queries};
     struct kvt_rng rng = {20261130};
     const size_t row = row_of(&s), n = KVT_SOURCE_ROWS * row;
     bool all = true;
     for (int side = 0; side < KVT_SIDE_COUNT; side++)
         all = (s.rows[side] = kvt_take(&kvt_allocator_libc, n, sizeof(float))) && all;
-    s.queries = kvt_take(&kvt_allocator_libc, row * KVT_BENCH_GQA_MAX, sizeof *s.queries);
+    s.queries = kvt_take(&kvt_allocator_libc, n_query_floats(&s), sizeof *s.queries);
     if (!all || !s.queries) {
         kvt_source_finish(&s);
         return kvt_fail(err, KVT_ERR_NOMEM, "no memory for the rows to measure with");
@@ -27,7 +33,7 @@ enum kvt_status kvt_source_create(struct kvt_source *out, int kv_heads, int head
     for (size_t i = 0; i < row; i++) bias[i] = kvt_rng_normal(&rng);
     for (size_t i = 0; i < n; i++) k[i] = kvt_rng_normal(&rng) + bias[i % row];
     for (size_t i = 0; i < n; i++) v[i] = kvt_rng_normal(&rng);
-    for (size_t i = 0; i < row * KVT_BENCH_GQA_MAX; i++) s.queries[i] = kvt_rng_normal(&rng);
+    for (size_t i = 0; i < n_query_floats(&s); i++) s.queries[i] = kvt_rng_normal(&rng);
     *out = s;
     return KVT_OK;
 }
@@ -36,7 +42,7 @@ void kvt_source_finish(struct kvt_source *s) {
     const size_t row = row_of(s);
     for (int side = 0; side < KVT_SIDE_COUNT; side++)
         kvt_give(&kvt_allocator_libc, s->rows[side], KVT_SOURCE_ROWS * row, sizeof(float));
-    kvt_give(&kvt_allocator_libc, s->queries, row * KVT_BENCH_GQA_MAX, sizeof *s->queries);
+    kvt_give(&kvt_allocator_libc, s->queries, n_query_floats(s), sizeof *s->queries);
     *s = (struct kvt_source){0};
 }
 
@@ -62,13 +68,15 @@ enum kvt_status kvt_filled_layer_bytes(uint64_t *out, const struct kvt_source *s
 }
 
 enum kvt_status kvt_filled_begin(struct kvt_filled *c, int n, struct kvt_error *err) {
+    c->n_step = n;
     return kvt_step_begin(c->step, &c->seq, &n, 1, err);
 }
 
 enum kvt_status kvt_filled_append(struct kvt_filled *c, int layer, struct kvt_error *err) {
     const struct kvt_source *s = c->source;
     const int d = s->head_size, row = s->kv_heads * d;
-    const ptrdiff_t first = (ptrdiff_t)(kvt_seq_n_rows(c->seq) % KVT_SOURCE_ROWS) * row;
+    const int at = (int)(kvt_seq_n_rows(c->seq) % KVT_SOURCE_ROWS);
+    const ptrdiff_t first = at + c->n_step <= KVT_SOURCE_ROWS ? (ptrdiff_t)at * row : 0;
     const struct kvt_rows k = {s->rows[KVT_SIDE_K] + first, KVT_TYPE_F32, row, d};
     const struct kvt_rows v = {s->rows[KVT_SIDE_V] + first, KVT_TYPE_F32, row, d};
     return kvt_step_append(c->step, layer, &k, &v, NULL, 0, err);
@@ -117,26 +125,22 @@ void kvt_filled_close(struct kvt_filled *c) {
 
 /* ---- error ------------------------------------------------------------------------------------------------------------- */
 
-/* Attention of one query head over the first n rows of one KV head, in double precision. score: of KVT_SOURCE_ROWS. */
-static void exact(const struct kvt_source *s, int head, const float *q, int64_t n, double *score, double *out) {
-    const int d = s->head_size;
-    const size_t row = row_of(s), at = (size_t)(head * d);
+void kvt_exact_attention(double *out, const float *q, const float *k, const float *v, ptrdiff_t stride, int64_t n,
+                         int d, double *score) {
     const int n_rows = (int)KVT_MIN(n, KVT_SOURCE_ROWS);
     double top = -INFINITY, sum = 0;
     for (int r = 0; r < n_rows; r++) {
-        const float *k = s->rows[KVT_SIDE_K] + (size_t)r * row + at;
         score[r] = 0;
-        for (int c = 0; c < d; c++) score[r] += (double)q[c] * (double)k[c];
+        for (int c = 0; c < d; c++) score[r] += (double)q[c] * (double)k[r * stride + c];
         score[r] /= sqrt(d);
         top = score[r] > top ? score[r] : top;
     }
     for (int c = 0; c < d; c++) out[c] = 0;
     for (int r = 0; r < n_rows; r++) {
-        const float *v = s->rows[KVT_SIDE_V] + (size_t)r * row + at;
         const int64_t times = (n - r + KVT_SOURCE_ROWS - 1) / KVT_SOURCE_ROWS; /* that the row occurs */
         const double w = exp(score[r] - top) * (double)times;
         sum += w;
-        for (int c = 0; c < d; c++) out[c] += w * (double)v[c];
+        for (int c = 0; c < d; c++) out[c] += w * (double)v[r * stride + c];
     }
     for (int c = 0; c < d; c++) out[c] /= sum;
 }
@@ -149,7 +153,8 @@ enum kvt_status kvt_source_error(double *error, const struct kvt_source *s, int6
     if (!work) return kvt_fail(err, KVT_ERR_NOMEM, "no memory for the oracle");
     for (int h = 0; h < s->kv_heads * gqa; h++) {
         double *right = work + KVT_SOURCE_ROWS;
-        exact(s, h / gqa, s->queries + h * d, n, work, right);
+        const float *k = s->rows[KVT_SIDE_K] + h / gqa * d, *v = s->rows[KVT_SIDE_V] + h / gqa * d;
+        kvt_exact_attention(right, s->queries + h * d, k, v, (ptrdiff_t)row_of(s), n, d, work);
         for (int c = 0; c < d; c++) {
             off += pow((double)out[h * d + c] - right[c], 2);
             all += right[c] * right[c];

@@ -156,7 +156,7 @@ enum kvt_status kvt_bench_step(struct kvt_bench_step_result *out, const struct k
     for (int i = 0; b.steps && i < b.n; i++)
         all = (b.steps[i].attend = kvt_take(a, (size_t)(PHASES * o->rounds), sizeof(double))) && all;
     if (!all) KVT_TRY_OUT(kvt_fail(err, KVT_ERR_NOMEM, "no memory for %zu results", n));
-    KVT_TRY_OUT(kvt_source_create(&b.source, o->kv_heads, o->head_size, err));
+    KVT_TRY_OUT(kvt_source_create(&b.source, o->kv_heads, o->head_size, 1, err));
     for (int i = 0; i < o->n_rows; i++)
         for (int t = 0; t < o->n_threads; t++) KVT_TRY_OUT(measure(&b, o->rows[i], o->threads[t], rotate, &r, err));
     *out = r;

@@ -26,7 +26,7 @@ static double error_of(const char *kv, int64_t rows) {
     float out[HEADS * GQA * SIZE];
     double error;
     const struct kvt_filled_options o = {.kv = kv, .rows = rows, .max_rows = rows + 1, .n_layers = 1};
-    assert_int_equal(kvt_source_create(&source, HEADS, SIZE, NULL), KVT_OK);
+    assert_int_equal(kvt_source_create(&source, HEADS, SIZE, 1, NULL), KVT_OK);
     assert_int_equal(kvt_filled_open(&cache, &source, &o, NULL), KVT_OK);
     assert_int_equal(kvt_filled_begin(&cache, 1, NULL), KVT_OK);
     assert_int_equal(kvt_filled_append(&cache, 0, NULL), KVT_OK);
@@ -60,7 +60,7 @@ static void test_flush_is_parallel(void **state) {
     const struct kvt_parallel parallel = {2, count, &n};
     const struct kvt_filled_options o = {
         .kv = "kivi4g32", .rows = 70, .max_rows = 200, .n_layers = 1, .parallel = &parallel};
-    assert_int_equal(kvt_source_create(&source, HEADS, SIZE, NULL), KVT_OK);
+    assert_int_equal(kvt_source_create(&source, HEADS, SIZE, 1, NULL), KVT_OK);
     assert_int_equal(kvt_filled_open(&cache, &source, &o, NULL), KVT_OK);
     for (int row = 71; row <= 170; row++) {
         n = 0;

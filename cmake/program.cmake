@@ -21,7 +21,7 @@ if(KVT_PROGRAM)
   pkg_check_modules(JANSSON REQUIRED IMPORTED_TARGET jansson)
 
   add_library(kvt_engine STATIC)
-  foreach(folder text model fidelity bench)
+  foreach(folder text json model fidelity bench)
     kvt_layer(kvt_engine ${folder})
   endforeach()
   target_link_libraries(kvt_engine PRIVATE kvt_flags PUBLIC kvt_weight PkgConfig::PCRE2 PkgConfig::JANSSON)

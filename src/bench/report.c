@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The report: a table for people, JSON for programs. */
-#include <jansson.h>
 #include <string.h>
 
 #include "base/attr.h"
 #include "base/check.h"
 #include "bench/bench.h"
+#include "json/json.h"
 
 enum kvt_status kvt_bench_table(struct kvt_buf *out, const struct kvt_bench_result *r,
                                 const struct kvt_bench_options *o) {
@@ -30,8 +30,6 @@ enum kvt_status kvt_bench_table(struct kvt_buf *out, const struct kvt_bench_resu
              "\nkernel adds to the codec's own attention error (0.2 is the limit); f16's own is tiny.\n");
 }
 
-static int add_bytes(const char *data, size_t len, void *out) { return kvt_buf_add(out, data, len) == KVT_OK ? 0 : -1; }
-
 enum kvt_status kvt_bench_json(struct kvt_buf *out, const struct kvt_bench_result *r,
                                const struct kvt_bench_options *o) {
     json_t *rows = json_array(), *read = json_object();
@@ -52,7 +50,5 @@ enum kvt_status kvt_bench_json(struct kvt_buf *out, const struct kvt_bench_resul
     json_t *root =
         json_pack("{s:s, s:s, s:i, s:i, s:i, s:o, s:o}", "machine", r->machine, "level", r->level, "kv_heads",
                   o->kv_heads, "head_size", o->head_size, "queries", o->queries, "read_gbps", read, "rows", rows);
-    const int failed = !root || json_dump_callback(root, add_bytes, out, JSON_INDENT(2) | JSON_REAL_PRECISION(6)) != 0;
-    json_decref(root);
-    return whole && !failed ? kvt_buf_add(out, "\n", 1) : KVT_ERR_NOMEM;
+    return kvt_json_dump(out, root, whole, 6);
 }

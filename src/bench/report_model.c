@@ -6,7 +6,7 @@
 
 #include "base/check.h"
 #include "bench/bench.h"
-#include "bench/dump.h"
+#include "json/json.h"
 
 /* What the cache's depth takes of a step bounds what a faster cache can gain. */
 static enum kvt_status add_bound(struct kvt_buf *out, const struct kvt_bench_model_row *f16) {
@@ -47,8 +47,8 @@ static json_t *row_json(const struct kvt_bench_model_row *row, int rounds) {
     for (int i = 0; i < rounds; i++) json_array_append_new(samples, json_real(row->samples[i]));
     return json_pack("{s:s, s:i, s:f, s:f, s:f, s:f, s:o, s:I, s:f, s:o}", "kv", row->kv, "depth", row->depth,
                      "tokens_per_s", row->median, "least", row->least, "most", row->most, "vs_f16", row->vs_f16,
-                     "depth_share", isnan(row->depth_share) ? json_null() : json_real(row->depth_share), "bytes",
-                     (json_int_t)row->bytes, "fill_seconds", row->fill_seconds, "samples", samples);
+                     "depth_share", kvt_json_number(row->depth_share), "bytes", (json_int_t)row->bytes, "fill_seconds",
+                     row->fill_seconds, "samples", samples);
 }
 
 enum kvt_status kvt_bench_model_json(struct kvt_buf *out, const struct kvt_bench_model_result *r,
@@ -59,5 +59,5 @@ enum kvt_status kvt_bench_model_json(struct kvt_buf *out, const struct kvt_bench
     json_t *root = json_pack("{s:s, s:s, s:i, s:s, s:i, s:o}", "machine", r->machine, "level", r->level, "threads",
                              o->parallel ? o->parallel->n_threads : 1, "model", kvt_model_info(o->model).name, "tokens",
                              o->tokens, "rows", rows);
-    return kvt_dump_json(out, root, whole);
+    return kvt_json_dump(out, root, whole, 6);
 }

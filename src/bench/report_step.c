@@ -4,7 +4,7 @@
 
 #include "base/check.h"
 #include "bench/bench.h"
-#include "bench/dump.h"
+#include "json/json.h"
 
 enum kvt_status kvt_bench_step_table(struct kvt_buf *out, const struct kvt_bench_step_result *r,
                                      const struct kvt_bench_options *o) {
@@ -47,5 +47,5 @@ enum kvt_status kvt_bench_step_json(struct kvt_buf *out, const struct kvt_bench_
     const bool whole = json_array_size(rows) == (size_t)r->n;
     json_t *root = json_pack("{s:s, s:s, s:i, s:i, s:i, s:o}", "machine", r->machine, "level", r->level, "kv_heads",
                              o->kv_heads, "head_size", o->head_size, "gqa", o->gqa[0], "rows", rows);
-    return kvt_dump_json(out, root, whole);
+    return kvt_json_dump(out, root, whole, 6);
 }

@@ -1,27 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The report of `kvtile codecs --json`. */
-#include <jansson.h>
-#include <math.h>
 #include <stdio.h>
 
 #include "base/check.h"
 #include "cli/codecs.h"
+#include "json/json.h"
 
-/* jansson gives NULL when memory is out, and takes NULL (failing) wherever a value is expected: so a tree needs no checks but
- * of its adds, which `ok` collects. */
-
-static json_t *number(double x) { return isfinite(x) ? json_real(x) : json_null(); }
-
-/* A name that may not be UTF-8: then its bytes past ASCII become '?'. */
-static json_t *text(const char *s) {
-    json_t *value = json_string(s);
-    char ascii[300];
-    if (value) return value;
-    snprintf(ascii, sizeof ascii, "%s", s);
-    for (char *p = ascii; *p; p++)
-        if ((unsigned char)*p > 126) *p = '?';
-    return json_string(ascii);
-}
+/* What adds one by one is checked by `ok`. */
 
 static json_t *axis(const struct kvt_codec_axis *a) {
     return json_pack("{s:b, s:s, s:i, s:b, s:b}", "scale", a->has_scale, "per", a->per_channel ? "channel" : "token",
@@ -29,8 +14,8 @@ static json_t *axis(const struct kvt_codec_axis *a) {
 }
 
 static json_t *spread(const struct kvt_spread *s) {
-    return json_pack("{s:o, s:o, s:o}", "median", number(kvt_codecs_ns(s->median)), "low",
-                     number(kvt_codecs_ns(s->low)), "high", number(kvt_codecs_ns(s->high)));
+    return json_pack("{s:o, s:o, s:o}", "median", kvt_json_number(kvt_codecs_ns(s->median)), "low",
+                     kvt_json_number(kvt_codecs_ns(s->low)), "high", kvt_json_number(kvt_codecs_ns(s->high)));
 }
 
 static json_t *times(const struct kvt_codec_times *t, const struct kvt_codecs_report *r, bool *ok) {
@@ -48,14 +33,17 @@ static json_t *times(const struct kvt_codec_times *t, const struct kvt_codecs_re
 static json_t *loss(const struct kvt_codecs_source *s, int i) {
     const struct kvt_codec_errors e = kvt_codec_errors_of(&s->sums[i]);
     json_t *object =
-        json_pack("{s:o, s:{s:o, s:o}, s:{s:o, s:o, s:o}}", "on", text(s->name), "row", "k", number(e.row[KVT_SIDE_K]),
-                  "v", number(e.row[KVT_SIDE_V]), "attention", "k", number(e.attention[KVT_DECODED_K]), "v",
-                  number(e.attention[KVT_DECODED_V]), "both", number(e.attention[KVT_DECODED_BOTH]));
+        json_pack("{s:o, s:{s:o, s:o}, s:{s:o, s:o, s:o}}", "on", kvt_json_text(s->name), "row", "k",
+                  kvt_json_number(e.row[KVT_SIDE_K]), "v", kvt_json_number(e.row[KVT_SIDE_V]), "attention", "k",
+                  kvt_json_number(e.attention[KVT_DECODED_K]), "v", kvt_json_number(e.attention[KVT_DECODED_V]), "both",
+                  kvt_json_number(e.attention[KVT_DECODED_BOTH]));
     if (!s->is_model) return object;
     const struct kvt_fidelity_row *row = &s->kl.rows[i];
-    json_t *kl = json_pack("{s:o, s:o, s:o, s:o}", "mean", number(row->kl.mean), "stderr", number(row->kl_stderr),
-                           "p99", number(row->kl.p99), "max", number(row->kl.max));
-    if (json_object_set_new(object, "kl", kl) == 0 && json_object_set_new(object, "flips", number(row->flips)) == 0)
+    json_t *kl = json_pack("{s:o, s:o, s:o, s:o}", "mean", kvt_json_number(row->kl.mean), "stderr",
+                           kvt_json_number(row->kl_stderr), "p99", kvt_json_number(row->kl.p99), "max",
+                           kvt_json_number(row->kl.max));
+    if (json_object_set_new(object, "kl", kl) == 0 &&
+        json_object_set_new(object, "flips", kvt_json_number(row->flips)) == 0)
         return object;
     json_decref(object);
     return NULL;
@@ -67,7 +55,7 @@ static json_t *codec(const struct kvt_codecs_report *r, int i, bool *ok) {
     for (int k = 0; k < KVT_CODECS_N_SIZES; k++) {
         char size[16];
         snprintf(size, sizeof size, "%d", kvt_codecs_sizes[k]);
-        *ok &= json_object_set_new(bits, size, number(row->bits[k])) == 0;
+        *ok &= json_object_set_new(bits, size, kvt_json_number(row->bits[k])) == 0;
     }
     for (int s = 0; s < r->n_sources; s++) *ok &= json_array_append_new(losses, loss(&r->sources[s], i)) == 0;
     return json_pack("{s:s, s:i, s:o, s:o, s:o, s:o, s:{s:o, s:o}}", "kv", row->kv, "granularity", row->granularity,
@@ -81,22 +69,18 @@ static json_t *models(const struct kvt_codecs_report *r, bool *ok) {
     for (int s = 0; s < r->n_sources; s++) {
         const struct kvt_codecs_source *source = &r->sources[s];
         if (!source->is_model) continue;
-        json_t *model =
-            json_pack("{s:o, s:o, s:i, s:i, s:i, s:i}", "model", text(source->name), "text", text(source->text),
-                      "chunk", r->chunk, "chunks", source->kl.n_chunks, "sink", r->sink, "tail", r->tail);
+        json_t *model = json_pack("{s:o, s:o, s:i, s:i, s:i, s:i}", "model", kvt_json_text(source->name), "text",
+                                  kvt_json_text(source->text), "chunk", r->chunk, "chunks", source->kl.n_chunks, "sink",
+                                  r->sink, "tail", r->tail);
         *ok &= json_array_append_new(list, model) == 0;
     }
     return list;
 }
-
-static int add_bytes(const char *data, size_t len, void *out) { return kvt_buf_add(out, data, len) == KVT_OK ? 0 : -1; }
 
 enum kvt_status kvt_codecs_json(struct kvt_buf *out, const struct kvt_codecs_report *r) {
     bool ok = true;
     json_t *codecs = json_array();
     for (int i = 0; i < r->n_rows; i++) ok &= json_array_append_new(codecs, codec(r, i, &ok)) == 0;
     json_t *root = json_pack("{s:o, s:o}", "models", models(r, &ok), "codecs", codecs);
-    ok = ok && root && json_dump_callback(root, add_bytes, out, JSON_INDENT(2) | JSON_REAL_PRECISION(12)) == 0;
-    json_decref(root);
-    return ok ? kvt_buf_add(out, "\n", 1) : KVT_ERR_NOMEM;
+    return kvt_json_dump(out, root, ok, 12);
 }

@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The report of `kvtile inspect --json`. */
-#include <jansson.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/check.h"
 #include "cli/inspect.h"
+#include "json/json.h"
 
 enum { ARRAY_SHOWN = 8 };
 
-/* jansson gives NULL when memory is out, and takes NULL (failing) wherever a value is expected: so a tree needs no checks but
- * of its adds, which `ok` collects. */
+/* What adds one by one is checked by `ok`. */
 
 /* A string; where it is not UTF-8 its escaped form. */
 static json_t *text(const char *data, size_t len) {
@@ -30,8 +29,7 @@ static json_t *element(const struct kvt_gguf_value *v, uint64_t i) {
     double x;
     if (kind == KVT_GGUF_BOOL) return json_boolean(kvt_gguf_as_i64(v, i, &n) && n != 0);
     if (kind != KVT_GGUF_F32 && kind != KVT_GGUF_F64 && kvt_gguf_as_i64(v, i, &n)) return json_integer(n);
-    json_t *real = kvt_gguf_as_f64(v, i, &x) ? json_real(x) : NULL;
-    return real ? real : json_null(); /* JSON has no NaN and no infinity */
+    return kvt_gguf_as_f64(v, i, &x) ? kvt_json_number(x) : json_null();
 }
 
 static json_t *value(const struct kvt_gguf_value *v, bool *ok) {
@@ -90,10 +88,6 @@ static json_t *costs(const struct kvt_inspect_cache *cache, const struct kvt_ins
                      cache->caveat, "codecs", list);
 }
 
-static int add_to_buf(const char *data, size_t len, void *buf) {
-    return kvt_buf_add(buf, data, len) == KVT_OK ? 0 : -1;
-}
-
 enum kvt_status kvt_inspect_json(struct kvt_buf *out, const char *path, const struct kvt_gguf *gguf,
                                  const struct kvt_inspect_cache *cache, const struct kvt_inspect_ask *asks,
                                  int n_asks) {
@@ -102,7 +96,5 @@ enum kvt_status kvt_inspect_json(struct kvt_buf *out, const char *path, const st
         json_pack("{s:o, s:i, s:I, s:o, s:o, s:o}", "file", text(path, strlen(path)), "version", kvt_gguf_version(gguf),
                   "bytes", (json_int_t)kvt_gguf_bytes(gguf), "metadata", metadata(gguf, &ok), "tensors",
                   tensors(gguf, &ok), "cache", costs(cache, asks, n_asks, &ok));
-    ok &= root && json_dump_callback(root, add_to_buf, out, JSON_INDENT(2) | JSON_REAL_PRECISION(9)) == 0;
-    json_decref(root);
-    return ok ? kvt_buf_addf(out, "\n") : KVT_ERR_NOMEM;
+    return kvt_json_dump(out, root, ok, 9);
 }

@@ -2,13 +2,13 @@
  * Plan files. Which model one was made for is known by the shape of its layers, its size and its name. */
 #include "cli/plan_file.h"
 
-#include <jansson.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/check.h"
 #include "base/file.h"
+#include "json/json.h"
 
 enum { FILE_BYTES_MAX = 1 << 20, VERSION = 1 };
 
@@ -105,25 +105,20 @@ bool kvt_plan_file_differs(const char *kv) { return kv[0] == '@' || strchr(kv, '
 
 /* ---- writing ---------------------------------------------------------------------------------------------------------- */
 
-static int add_bytes(const char *data, size_t len, void *out) { return kvt_buf_add(out, data, len) == KVT_OK ? 0 : -1; }
-
 enum kvt_status kvt_plan_file_write(const char *path, const struct kvt_plan_file *plan, const struct kvt_model *model,
                                     const struct kvt_plan_file_about *about, struct kvt_error *err) {
     struct kvt_buf out;
-    json_t *text = json_string(about->text);
     json_t *root = json_pack("{s:i, s:s, s:i, s:i, s:{s:s, s:o, s:I, s:I, s:f}, s:o}", "kvtile_plan", VERSION, "kv",
                              plan->kv, "sink", plan->sink, "tail", plan->tail, "measured", "version", kvt_version(),
-                             "text", text ? text : json_null(), "rows", (json_int_t)about->at, "cache_bytes",
+                             "text", kvt_json_text(about->text), "rows", (json_int_t)about->at, "cache_bytes",
                              (json_int_t)about->cache_bytes, "kl", isfinite(about->kl) ? about->kl : -1.0, "model",
                              model_of(model));
     kvt_buf_init(&out, NULL, FILE_BYTES_MAX);
-    enum kvt_status status = KVT_OK;
-    if (!root || json_dump_callback(root, add_bytes, &out, JSON_INDENT(2) | JSON_REAL_PRECISION(9)) != 0 ||
-        kvt_buf_add(&out, "\n", 1) != KVT_OK)
-        status = kvt_fail(err, KVT_ERR_NOMEM, "not enough memory for the plan's file");
+    enum kvt_status status = kvt_json_dump(&out, root, true, 9);
+    if (status != KVT_OK)
+        kvt_fail(err, status, "not enough memory for the plan's file");
     else
         status = kvt_file_write(path, out.data, out.len, err);
-    json_decref(root);
     kvt_buf_finish(&out);
     return status;
 }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * What was recalled, as grids and as JSON. */
-#include <jansson.h>
 
 #include "base/check.h"
 #include "fidelity/fidelity.h"
+#include "json/json.h"
 
 static double depth_of(const struct kvt_needle_result *r, int depth) {
     return r->n_depths > 1 ? 100.0 * depth / (r->n_depths - 1) : 0;
@@ -66,11 +66,6 @@ enum kvt_status kvt_needle_table(struct kvt_buf *out, const struct kvt_needle_re
 
 /* ---- JSON ------------------------------------------------------------------------------------------------------------- */
 
-static json_t *text_of(const char *s) {
-    json_t *value = json_string(s);
-    return value ? value : json_string("?");
-}
-
 static json_t *cells(const struct kvt_needle_result *r, int row) {
     json_t *list = json_array();
     for (int l = 0; l < r->n_lengths; l++)
@@ -89,20 +84,17 @@ static json_t *row_object(const struct kvt_needle_result *r, int i) {
     json_t *agreement = r->n_agree ? json_pack("{s:i, s:i, s:f, s:f}", "n", a->n, "whole", a->n_whole, "mean", a->mean,
                                                "median", a->median)
                                    : json_null();
-    return json_pack("{s:o, s:i, s:i, s:I, s:i, s:i, s:i, s:o, s:o}", "kv", text_of(row->kv), "sink", row->sink, "tail",
-                     row->tail, "cache_bytes", (json_int_t)row->cache_bytes, "n", row->all.n, "right", row->all.n_right,
-                     "lost", row->all.n_lost, "cells", cells(r, i), "agreement", agreement);
+    return json_pack("{s:o, s:i, s:i, s:I, s:i, s:i, s:i, s:o, s:o}", "kv", kvt_json_text(row->kv), "sink", row->sink,
+                     "tail", row->tail, "cache_bytes", (json_int_t)row->cache_bytes, "n", row->all.n, "right",
+                     row->all.n_right, "lost", row->all.n_lost, "cells", cells(r, i), "agreement", agreement);
 }
-
-static int add_bytes(const char *data, size_t len, void *out) { return kvt_buf_add(out, data, len) == KVT_OK ? 0 : -1; }
 
 enum kvt_status kvt_needle_json(struct kvt_buf *out, const struct kvt_needle_result *r, const char *model,
                                 const char *text) {
     json_t *rows = json_array();
     for (int i = 0; i < r->n_rows; i++) json_array_append_new(rows, row_object(r, i));
-    json_t *root = json_pack("{s:o, s:o, s:i, s:i, s:i, s:o}", "model", text_of(model), "text", text_of(text), "trials",
-                             r->n_trials, "facts", r->n_depths, "agree", r->n_agree, "caches", rows);
-    const int failed = !root || json_dump_callback(root, add_bytes, out, JSON_INDENT(2) | JSON_REAL_PRECISION(9)) != 0;
-    json_decref(root);
-    return failed ? KVT_ERR_NOMEM : kvt_buf_add(out, "\n", 1);
+    json_t *root =
+        json_pack("{s:o, s:o, s:i, s:i, s:i, s:o}", "model", kvt_json_text(model), "text", kvt_json_text(text),
+                  "trials", r->n_trials, "facts", r->n_depths, "agree", r->n_agree, "caches", rows);
+    return kvt_json_dump(out, root, true, 9);
 }

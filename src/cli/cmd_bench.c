@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * kvtile bench */
-#include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/check.h"
@@ -78,33 +76,6 @@ static const struct kvt_opt options[] = {
 };
 /* clang-format on */
 
-/* Reads "1,2,4" into at most KVT_BENCH_LIST numbers in [min, max]. */
-static enum kvt_status read_list(int64_t *out, int *n, const char *name, const char *text, int64_t min, int64_t max,
-                                 struct kvt_error *err) {
-    const char *at = text;
-    for (*n = 0;; at++) {
-        char *end;
-        errno = 0;
-        const long long value = strtoll(at, &end, 10);
-        if (end == at || errno || value < min || value > max || (*end && *end != ','))
-            return kvt_fail(err, KVT_ERR_ARG, "--%s takes numbers from %lld to %lld with commas between, not '%s'",
-                            name, (long long)min, (long long)max, text);
-        if (*n == KVT_BENCH_LIST)
-            return kvt_fail(err, KVT_ERR_ARG, "--%s takes at most %d numbers", name, KVT_BENCH_LIST);
-        out[(*n)++] = value;
-        at = end;
-        if (!*end) return KVT_OK;
-    }
-}
-
-static enum kvt_status read_ints(int *out, int *n, const char *name, const char *text, int64_t min, int64_t max,
-                                 struct kvt_error *err) {
-    int64_t values[KVT_BENCH_LIST];
-    KVT_TRY(read_list(values, n, name, text, min, max, err));
-    for (int i = 0; i < *n; i++) out[i] = (int)values[i];
-    return KVT_OK;
-}
-
 /* The caches to time, without f16, which always is. */
 struct caches {
     const char *kv[KVT_OPT_TEXTS_MAX];
@@ -142,13 +113,16 @@ static enum kvt_status read_layer_options(struct kvt_bench_options *o, const str
     if (s->head_size % KVT_HEAD_STEP)
         return kvt_fail(err, KVT_ERR_ARG, "--head-size takes multiples of %d, not %lld", KVT_HEAD_STEP,
                         (long long)s->head_size);
-    KVT_TRY(read_list(o->rows, &o->n_rows, "rows", s->rows, 1, INT64_C(1) << 30, err));
-    KVT_TRY(read_ints(o->gqa, &o->n_gqa, "gqa", s->gqa, 1, KVT_BENCH_GQA_MAX, err));
+    int rows[KVT_BENCH_LIST];
+    KVT_TRY(kvt_opt_list(rows, &o->n_rows, KVT_BENCH_LIST, "rows", s->rows, 1, 1 << 30, err));
+    KVT_TRY(kvt_opt_list(o->gqa, &o->n_gqa, KVT_BENCH_LIST, "gqa", s->gqa, 1, KVT_BENCH_GQA_MAX, err));
+    for (int i = 0; i < o->n_rows; i++) o->rows[i] = rows[i];
     for (int i = 0; i < o->n_rows; i++)
         if (o->rows[i] < o->queries)
             return kvt_fail(err, KVT_ERR_ARG, "%lld rows have no %d query rows: --rows takes at least --queries",
                             (long long)o->rows[i], o->queries);
-    return read_ints(o->threads, &o->n_threads, "threads", s->threads ? s->threads : "1,2", 1, 1024, err);
+    return kvt_opt_list(o->threads, &o->n_threads, KVT_BENCH_LIST, "threads", s->threads ? s->threads : "1,2", 1, 1024,
+                        err);
 }
 
 static enum kvt_status bench_attention(const struct settings *s, struct kvt_error *err) {
@@ -225,8 +199,8 @@ static enum kvt_status read_model_options(struct kvt_bench_model_options *o, int
                                           .n_batch = (int)s->n_batch,
                                           .level = s->level};
     if (!s->model) return kvt_fail(err, KVT_ERR_ARG, "bench model needs MODEL, a GGUF file");
-    KVT_TRY(read_ints(o->depth, &o->n_depths, "depth", s->depth, 0, 1 << 30, err));
-    if (s->threads) KVT_TRY(read_ints(threads, &n, "threads", s->threads, 1, 1024, err));
+    KVT_TRY(kvt_opt_list(o->depth, &o->n_depths, KVT_BENCH_LIST, "depth", s->depth, 0, 1 << 30, err));
+    if (s->threads) KVT_TRY(kvt_opt_list(threads, &n, KVT_BENCH_LIST, "threads", s->threads, 1, 1024, err));
     if (n > 1) return kvt_fail(err, KVT_ERR_ARG, "bench model takes one number for --threads, not '%s'", s->threads);
     if (s->paced) o->pace.wait = wait_for_line;
     *n_threads = threads[0];

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * kvtile needle */
-#include <ctype.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/check.h"
@@ -70,21 +68,6 @@ struct needle {
     int n_schemes;
 };
 
-static enum kvt_status read_lengths(struct needle *n, struct kvt_error *err) {
-    const char *at = n->settings->lengths;
-    for (n->n_lengths = 0; n->n_lengths < LENGTHS_MAX; at++) {
-        char *end;
-        const long value = strtol(at, &end, 10);
-        if (!isdigit((unsigned char)*at) || value < 1 || value > 1 << 30) break;
-        n->lengths[n->n_lengths++] = (int)value;
-        at = end;
-        if (!*at) return KVT_OK;
-        if (*at != ',') break;
-    }
-    return kvt_fail(err, KVT_ERR_ARG, "--length takes up to %d whole numbers with commas between, not '%s'",
-                    LENGTHS_MAX, n->settings->lengths);
-}
-
 static enum kvt_status name_schemes(struct needle *n, struct kvt_error *err) {
     const struct settings *s = n->settings;
     const int n_kv = s->kv.n ? s->kv.n : (int)KVT_ARRAY_LEN(usual);
@@ -139,7 +122,7 @@ static enum kvt_status print_result(const struct needle *n, const struct kvt_nee
 static enum kvt_status test(struct needle *n, struct kvt_error *err) {
     const struct settings *s = n->settings;
     struct kvt_needle_result result;
-    KVT_TRY(read_lengths(n, err));
+    KVT_TRY(kvt_opt_list(n->lengths, &n->n_lengths, LENGTHS_MAX, "length", s->lengths, 1, 1 << 30, err));
     KVT_TRY(name_schemes(n, err));
     struct kvt_needle_options o = {
         .schemes = n->schemes,

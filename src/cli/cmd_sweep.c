@@ -121,27 +121,12 @@ static enum kvt_status add_glob(struct sweep *s, const char *glob, struct kvt_er
     return kvt_fail(err, KVT_ERR_ARG, "no cache is named like '%s'; 'kvtile codecs' lists them", glob);
 }
 
-static enum kvt_status read_list(int *out, int *n, const char *name, const char *text, struct kvt_error *err) {
-    const char *at = text;
-    for (*n = 0; *n < LIST_MAX; at++) {
-        char *end;
-        const long value = strtol(at, &end, 10);
-        if (end == at || value < 0 || value > 1 << 30 || !isdigit((unsigned char)*at)) break;
-        out[(*n)++] = (int)value;
-        at = end;
-        if (!*at) return KVT_OK;
-        if (*at != ',') break;
-    }
-    return kvt_fail(err, KVT_ERR_ARG, "--%s takes up to %d whole numbers with commas between, not '%s'", name, LIST_MAX,
-                    text);
-}
-
 static enum kvt_status make_cases(struct sweep *s, struct kvt_error *err) {
     const struct settings *set = s->settings;
     const struct kvt_shape shape = kvt_model_shape(s->m.engine.model);
     const int n_globs = set->globs.n ? set->globs.n : (int)KVT_ARRAY_LEN(usual);
-    KVT_TRY(read_list(s->sinks, &s->n_sinks, "sink", set->sinks, err));
-    KVT_TRY(read_list(s->tails, &s->n_tails, "tail", set->tails, err));
+    KVT_TRY(kvt_opt_list(s->sinks, &s->n_sinks, LIST_MAX, "sink", set->sinks, 0, 1 << 30, err));
+    KVT_TRY(kvt_opt_list(s->tails, &s->n_tails, LIST_MAX, "tail", set->tails, 0, 1 << 30, err));
     for (int i = 0; i < n_globs; i++) KVT_TRY(add_glob(s, set->globs.n ? set->globs.items[i] : usual[i], err));
     struct kvt_fidelity_request request = {.schemes = s->schemes};
     for (int k = 0; k < s->n_sinks; k++)

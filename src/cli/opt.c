@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <limits.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/check.h"
@@ -193,6 +194,23 @@ static enum kvt_status store(const struct kvt_opt *o, const char *given, const c
     case KVT_OPT_GROUP: break;
     }
     return KVT_OK;
+}
+
+enum kvt_status kvt_opt_list(int *out, int *n, int most, const char *name, const char *text, int min, int max,
+                             struct kvt_error *err) {
+    const char *at = text;
+    for (*n = 0; *n < most; at++) {
+        char *end;
+        errno = 0;
+        const long long value = strtoll(at, &end, 10);
+        if (!isdigit((unsigned char)*at) || errno || value < min || value > max) break;
+        out[(*n)++] = (int)value;
+        at = end;
+        if (!*at) return KVT_OK;
+        if (*at != ',') break;
+    }
+    return kvt_fail(err, KVT_ERR_ARG, "--%s takes up to %d whole numbers from %d to %d with commas between, not '%s'",
+                    name, most, min, max, text);
 }
 
 /* ---- the command line ------------------------------------------------------------------------------------------------- */

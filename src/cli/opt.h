@@ -77,6 +77,10 @@ const struct kvt_opt *kvt_opt_at(const struct kvt_command *command, size_t i, si
 KVT_MUST_CHECK enum kvt_status kvt_opt_parse(const struct kvt_command *command, void *settings, int argc,
                                              char *const *argv, bool *out_help, struct kvt_error *err);
 
+/* Reads the value of option `name`, whole numbers with commas between ("1,2,4"), into out: at most `most`, each in [min, max]. ARG. */
+KVT_MUST_CHECK enum kvt_status kvt_opt_list(int *out, int *n, int most, const char *name, const char *text, int min,
+                                            int max, struct kvt_error *err);
+
 /* How many single edits (insert, delete, replace, swap of neighbours) turn one word into the other. Words longer than 63
  * count as far away. */
 int kvt_word_distance(const char *a, const char *b);

@@ -48,7 +48,7 @@ def import_packages():
         import numpy
     except ImportError as missing:
         skip(f"{missing.name} is missing: python3 -m pip install numpy gguf llama-cpp-python "
-             "(the last is compiled from source, which takes a C++ compiler and a quarter of an hour)")
+             "(the last is compiled from source, which takes a C++ compiler and minutes)")
     return gguf, llama_cpp, numpy
 
 

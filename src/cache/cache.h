@@ -129,6 +129,9 @@ struct kvt_seq_layer {
     int64_t wide_from; /* rows [wide_from, n_rows) past the sink are in pages of the tail */
 };
 
+/* Of the queries of row r one of so many parts of the channels is kept, part r modulo this. */
+enum { KVT_QUERIES_PARTS = 4 };
+
 /* Whether rows come with their queries. */
 enum kvt_queries { KVT_QUERIES_UNKNOWN, KVT_QUERIES_NONE, KVT_QUERIES_GIVEN };
 

@@ -39,7 +39,7 @@ static const struct kvt_codec *wide_codec(const struct kvt_codec *codec) {
 static void add_queries(struct kvt_layer *layer) {
     struct kvt_page_shape *tail = &layer->page[KVT_REGION_TAIL];
     if (kvt_codec_parse(&layer->queries_codec, "fp8e5m2", NULL) != KVT_OK) return;
-    kvt_codec_describe(layer->queries_codec, KVT_SIDE_K, layer->plan.shape.k_size, &layer->queries);
+    kvt_codec_describe(layer->queries_codec, KVT_SIDE_K, layer->plan.shape.k_size / KVT_QUERIES_PARTS, &layer->queries);
     tail->head_bytes += layer->queries.bytes;
     tail->bytes += (size_t)layer->plan.shape.n_kv_heads * layer->queries.bytes;
     if (!layer->plan.shape.window)

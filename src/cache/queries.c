@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Queries beside rows that wait to be encoded, for key codecs that use them: of each row and KV head one row of 8-bit floats, by channel the root
- * of the mean square over the query heads that share the head. Rows, not sums, so that what a tile's encoder gets depends on its own
- * rows alone, however they came and whatever was cut off in between.
+ * Queries beside rows that wait to be encoded, for key codecs that use them: of each row and KV head the roots of the mean squares over the
+ * query heads that share it, as 8-bit floats, of a quarter of the channels: of the first quarter in rows 0, 4, ..., of the second in rows 1,
+ * 5, ... A mean over 32 rows tells which channels matter as well as one over 128. Rows and not sums, so that what a tile's encoder gets
+ * depends on its own rows alone, however they came and whatever was cut off in between.
  */
 #include <math.h>
 #include <string.h>
@@ -58,10 +59,11 @@ bool kvt_queries_write(const struct kvt_step *step, int layer, const struct kvt_
     struct kvt_pool *pool = step->pool;
     const struct kvt_layer *own = &pool->plan->layers[layer];
     const struct kvt_page_shape *shape = &own->page[KVT_REGION_TAIL];
-    const int d = own->plan.shape.k_size, group = n_q_heads / own->plan.shape.n_kv_heads;
+    const int d = own->plan.shape.k_size, group = n_q_heads / own->plan.shape.n_kv_heads, n = d / KVT_QUERIES_PARTS;
     if (!q || !own->queries.bytes) return true;
     for (int64_t i = KVT_MAX(own->plan.sink - entry->n_before, 0); i < entry->n_rows; i++) {
         const int64_t at = entry->n_before + i;
+        const int part = (int)(at % KVT_QUERIES_PARTS) * n;
         float sums[KVT_LATENT_MAX] = {0}, x[KVT_LATENT_MAX];
         for (int g = 0; g < group; g++) {
             kvt_rows_load(q, entry->first + i, head * group + g, d, x);
@@ -71,25 +73,25 @@ bool kvt_queries_write(const struct kvt_step *step, int layer, const struct kvt_
             bad->position = at;
             return false;
         }
-        for (int c = 0; c < d; c++) sums[c] = sqrtf(sums[c] / (float)group);
+        for (int c = part; c < part + n; c++) sums[c] = sqrtf(sums[c] / (float)group);
         const struct kvt_page *page = entry->seq->layers[layer].list[KVT_REGION_TAIL].pages[at / KVT_TILE_ROWS];
         pool->ops->encode(pool, &(struct kvt_encode_args){.codec = own->queries_codec,
                                                           .tile = &own->queries,
                                                           .bytes = queries_tile(page, shape, head),
                                                           .first = (int)(at % KVT_TILE_ROWS),
                                                           .n = 1,
-                                                          .rows = sums,
-                                                          .stride = d});
+                                                          .rows = sums + part,
+                                                          .stride = n});
     }
     return true;
 }
 
 void kvt_queries_sum(struct kvt_pool *pool, const struct kvt_layer *layer, const struct kvt_page *page, int head,
                      float *rows, float *sums) {
-    const int d = layer->plan.shape.k_size;
-    pool->ops->decode(pool, &layer->queries, rows, d, queries_tile(page, &layer->page[KVT_REGION_TAIL], head), 0,
+    const int d = layer->plan.shape.k_size, n = d / KVT_QUERIES_PARTS;
+    pool->ops->decode(pool, &layer->queries, rows, n, queries_tile(page, &layer->page[KVT_REGION_TAIL], head), 0,
                       KVT_TILE_ROWS);
     memset(sums, 0, (size_t)d * sizeof *sums);
     for (int r = 0; r < KVT_TILE_ROWS; r++)
-        for (int c = 0; c < d; c++) sums[c] += rows[r * d + c] * rows[r * d + c];
+        for (int c = 0; c < n; c++) sums[r % KVT_QUERIES_PARTS * n + c] += rows[r * n + c] * rows[r * n + c];
 }

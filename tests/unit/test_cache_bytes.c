@@ -73,8 +73,7 @@ static void count_pages(const struct fixture *f, int layer, int region, uint64_t
     const struct kvt_layer_plan *plan = kvt_plan_layer(f->plan, layer);
     const struct kvt_codec *const *codec = region == KVT_REGION_BODY ? plan->codec : plan->wide;
     size_t k = kvt_codec_tile_bytes(codec[KVT_SIDE_K], KVT_SIDE_K, shape->k_size);
-    if (region == KVT_REGION_TAIL && plan->codec[KVT_SIDE_K]->info.queries)
-        k += k / 2; /* and the queries of its rows */
+    if (region == KVT_REGION_TAIL) k += f->plan->layers[layer].queries.bytes; /* 0 where none wait */
     const size_t v = kvt_codec_tile_bytes(codec[KVT_SIDE_V], KVT_SIDE_V, shape->v_size);
     for (int64_t t = list->first; t < list->end; t++) {
         assert_non_null(list->pages[t]);

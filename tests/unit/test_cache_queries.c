@@ -116,7 +116,7 @@ static void test_what_is_encoded(void **state) {
             }
             for (int c = 0; c < D; c++) {
                 const float kept = kvt_f32_from_e5m2(kvt_e5m2_from_f32(sqrtf(squares[c] / GROUP)));
-                sums[c] += kept * kept;
+                if (c / (D / 4) == r % 4) sums[c] += kept * kept;
                 rows[r * D + c] = kvt_f32_from_f16(kvt_f16_from_f32(rows[r * D + c]));
             }
         }

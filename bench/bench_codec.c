@@ -4,23 +4,25 @@
  * many floats. The smallest of several rounds, levels and the copy in turn in each round, since a shared machine only ever adds time;
  * the clock that a chain of additions saw is printed, as machines lower it. Usage: bench_codec [--decode] [NAME]...
  *
- *   row    as few rows a call as the codec's granularity allows: what a token costs
- *   tile   128 rows a call: what a prompt costs
+ *   token  as few rows a call as the codec's granularity allows, of all heads, up to 128 rows together: what a cache does as tokens come.
+ *          Tiles lie as in a page, rows come from the same 64 KB again and again
+ *   tile   128 rows of one head a call: what a prompt costs
  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/attr.h"
 #include "base/clock.h"
 #include "base/rng.h"
 #include "kernel/kernel.h"
 
-enum { VALUES = 1024, ROUNDS = 15, D = 128, MAX_JOBS = 2 * KVT_LEVEL_COUNT + 1 };
+enum { VALUES = 1024, ROUNDS = 15, D = 128, HEADS = 8, MAX_JOBS = 2 * KVT_LEVEL_COUNT + 1 };
 
 struct job {
     kvt_encode_fn encode; /* all null: copy */
     kvt_decode_fn decode;
-    int n;
+    int n, heads; /* rows and heads of a call */
     double best;
 };
 
@@ -28,17 +30,25 @@ struct data {
     const struct kvt_codec *codec;
     struct kvt_tile tile;
     unsigned char *bytes;
+    size_t head_bytes;
     float *rows, *sink;
 };
 
 static void run(const struct data *x, const struct job *j) {
+    int from = 0;
     for (int r = 0; r < KVT_TILE_ROWS; r += j->n)
-        if (j->encode)
-            j->encode(&(struct kvt_encode_args){x->codec, &x->tile, x->bytes, r, j->n, x->rows + r * D, D, NULL});
-        else if (j->decode)
-            j->decode(&x->tile, x->sink, D, x->bytes, r, j->n);
-        else
-            memcpy(x->sink + r * D, x->rows + r * D, D * sizeof(float));
+        for (int h = 0; h < HEADS; h += j->heads, from = (from + j->heads * j->n) % KVT_TILE_ROWS) {
+            unsigned char *bytes = x->bytes + (size_t)h * x->head_bytes;
+            const float *rows = x->rows + from * D;
+            float *sink = x->sink + from * D;
+            if (j->encode)
+                j->encode(&(struct kvt_encode_args){x->codec, &x->tile, bytes, r, j->n, rows, D, NULL, j->heads - 1,
+                                                    x->head_bytes, j->n * D});
+            else if (j->decode)
+                j->decode(&x->tile, sink, D, bytes, r, j->n);
+            else
+                memcpy(sink, rows, D * sizeof(float));
+        }
     __asm__ volatile("" : : "r"(x->sink), "r"(x->bytes) : "memory");
 }
 
@@ -51,7 +61,7 @@ static double round_of(const struct data *x, const struct job *j) {
         run(x, j);
         now = kvt_clock_seconds();
     }
-    return (now - start) / n * 1e9 * VALUES / (KVT_TILE_ROWS * D);
+    return (now - start) / n * 1e9 * VALUES / (HEADS * KVT_TILE_ROWS * D);
 }
 
 static double clock_ghz(void) {
@@ -69,16 +79,18 @@ static double clock_ghz(void) {
 static void bench(const struct kvt_codec *codec, enum kvt_side side, bool decodes) {
     struct data x = {.codec = codec};
     kvt_codec_describe(codec, side, D, &x.tile);
-    x.bytes = aligned_alloc(64, x.tile.bytes);
+    x.head_bytes = 2 * x.tile.bytes; /* K and V */
+    x.bytes = aligned_alloc(64, HEADS * x.head_bytes);
     x.rows = aligned_alloc(64, KVT_TILE_ROWS * D * sizeof(float));
     x.sink = aligned_alloc(64, KVT_TILE_ROWS * D * sizeof(float));
     if (!x.bytes || !x.rows || !x.sink) exit(1);
-    memset(x.bytes, 0, x.tile.bytes);
+    memset(x.bytes, 0, HEADS * x.head_bytes);
     struct kvt_rng rng = {1};
     for (int i = 0; i < KVT_TILE_ROWS * D; i++) x.rows[i] = kvt_rng_normal(&rng);
-    codec->encoder->encode(&(struct kvt_encode_args){codec, &x.tile, x.bytes, 0, KVT_TILE_ROWS, x.rows, D, NULL});
+    kvt_encode_ref(&(struct kvt_encode_args){codec, &x.tile, x.bytes, 0, KVT_TILE_ROWS, x.rows, D, NULL, HEADS - 1,
+                                             x.head_bytes, 0});
 
-    struct job jobs[MAX_JOBS] = {{.n = 1, .best = 1e9}};
+    struct job jobs[MAX_JOBS] = {{.n = 1, .heads = 1, .best = 1e9}};
     const char *names[MAX_JOBS] = {"copy"};
     int n_jobs = 1;
     for (int l = 0; l < KVT_LEVEL_COUNT; l++) {
@@ -88,11 +100,12 @@ static void bench(const struct kvt_codec *codec, enum kvt_side side, bool decode
         if (decodes)
             j.decode = kvt_decode_table[level];
         else
-            j.encode = level == KVT_LEVEL_REF ? codec->encoder->encode : kvt_encode_kernel(codec, level);
+            j.encode = level == KVT_LEVEL_REF ? kvt_encode_ref : kvt_encode_kernel(codec, level);
         if (!j.encode && !j.decode) continue;
         const int least = decodes ? 1 : codec->info.granularity;
         for (int whole = 0; whole < (least < KVT_TILE_ROWS ? 2 : 1); whole++) {
             j.n = whole ? KVT_TILE_ROWS : least;
+            j.heads = decodes ? 1 : KVT_MIN(HEADS, KVT_TILE_ROWS / j.n);
             names[n_jobs] = kvt_level_name(level);
             jobs[n_jobs++] = j;
         }
@@ -104,7 +117,12 @@ static void bench(const struct kvt_codec *codec, enum kvt_side side, bool decode
         }
     printf("%-14s %c", codec->info.name, side == KVT_SIDE_K ? 'K' : 'V');
     for (int i = 0; i < n_jobs; i++)
-        printf("  %s%s %6.0f", names[i], i == 0 ? "" : jobs[i].n == KVT_TILE_ROWS ? " tile" : " row", jobs[i].best);
+        printf("  %s%s %6.0f", names[i],
+               i == 0                       ? ""
+               : jobs[i].n == KVT_TILE_ROWS ? " tile"
+               : decodes                    ? " row"
+                                            : " token",
+               jobs[i].best);
     printf("\n");
     free(x.bytes), free(x.rows), free(x.sink);
 }

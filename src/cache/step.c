@@ -172,10 +172,52 @@ void kvt_rows_load(const struct kvt_rows *rows, int64_t row, int head, int n, fl
 
 struct append {
     struct kvt_step *step;
-    int layer;
+    int layer, heads; /* of a job: 1 or all */
     const struct kvt_rows *rows[KVT_SIDE_COUNT], *queries;
     int n_q_heads;
 };
+
+/* What a job works on: some KV heads of one sequence; `rows` is room for 128 of them. */
+struct part {
+    const struct kvt_step_entry *entry;
+    int head, n_heads;
+    float *rows;
+};
+
+/* Heads of n rows each that there is room for. */
+static int heads_together(const struct part *part, int n) { return KVT_MIN(part->n_heads, KVT_TILE_ROWS / n); }
+
+/* Rows [at, at + n) of one side, in one tile and region. */
+struct run {
+    enum kvt_side side;
+    enum kvt_region region;
+    int64_t at;
+    int n;
+};
+
+/* Encodes a run of m heads, which is at part->rows. */
+static void encode_heads(const struct append *a, const struct part *part, const struct run *run, int head, int m,
+                         const float *queries) {
+    struct kvt_pool *pool = a->step->pool;
+    const struct kvt_layer *layer = &pool->plan->layers[a->layer];
+    const struct kvt_page_shape *shape = &layer->page[run->region];
+    const struct kvt_page *page = part->entry->seq->layers[a->layer].list[run->region].pages[run->at / KVT_TILE_ROWS];
+    const bool is_body = run->region == KVT_REGION_BODY;
+    const int d = kvt_tile_row_size(&shape->tile[run->side]);
+    pool->ops->encode(pool, &(struct kvt_encode_args){
+                                .codec = is_body ? layer->plan.codec[run->side] : layer->plan.wide[run->side],
+                                .tile = &shape->tile[run->side],
+                                .bytes = kvt_page_tile(page, shape, head, run->side),
+                                .first = (int)(run->at % KVT_TILE_ROWS),
+                                .n = run->n,
+                                .rows = part->rows,
+                                .stride = d,
+                                .queries = queries,
+                                .n_more = m - 1,
+                                .bytes_step = shape->head_bytes,
+                                .rows_step = (ptrdiff_t)run->n * d,
+                            });
+}
 
 static bool check_numbers(const float *x, int n, float limit, struct kvt_bad_number *bad) {
     bool good = true;
@@ -197,79 +239,92 @@ static void round_to_wide(const struct kvt_tile *wide, float *x, int n) {
         for (int i = 0; i < n; i++) x[i] = kvt_f32_from_bf16(kvt_bf16_from_f32(x[i]));
 }
 
-/* New rows of one sequence, head and side, in runs within a tile and a region: checked, then written where they go. */
-static bool write_rows(const struct append *a, const struct kvt_step_entry *entry, enum kvt_side side, int head,
-                       float *rows, struct kvt_bad_number *bad) {
-    struct kvt_pool *pool = a->step->pool;
-    const struct kvt_layer *layer = &pool->plan->layers[a->layer];
-    const struct kvt_seq_layer *mine = &entry->seq->layers[a->layer];
+/* New rows [at, at + n) of one head as floats, checked. */
+static bool load_rows(const struct append *a, const struct part *part, enum kvt_side side, int64_t at, int n, int head,
+                      float *x) {
+    const struct kvt_layer *layer = &a->step->pool->plan->layers[a->layer];
     const struct kvt_tile *wide = &layer->page[KVT_REGION_TAIL].tile[side];
-    const int d = kvt_tile_row_size(wide);
-    for (int done = 0; done < entry->n_rows;) {
-        const int64_t at = entry->n_before + done;
+    const int d = kvt_tile_row_size(wide), heads = layer->plan.shape.n_kv_heads;
+    struct kvt_bad_number *bad = &a->step->bad[(part->entry - a->step->entries) * heads + head];
+    for (int i = 0; i < n; i++, x += d) {
+        kvt_rows_load(a->rows[side], part->entry->first + (at - part->entry->n_before) + i, head, d, x);
+        if (!check_numbers(x, d, layer->limit[side], bad)) {
+            bad->side = side;
+            bad->position = at + i;
+            return false;
+        }
+        if (layer->direct && at >= layer->plan.sink) round_to_wide(wide, x, d);
+    }
+    return true;
+}
+
+/* New rows of one side, in runs within a tile and a region: checked, then written where they go. */
+static bool write_rows(const struct append *a, const struct part *part, enum kvt_side side) {
+    const struct kvt_layer *layer = &a->step->pool->plan->layers[a->layer];
+    const int d = kvt_tile_row_size(&layer->page[KVT_REGION_TAIL].tile[side]);
+    const int64_t end = part->entry->n_before + part->entry->n_rows;
+    for (int64_t at = part->entry->n_before; at < end;) {
         const enum kvt_region region = at < layer->plan.sink ? KVT_REGION_SINK
                                        : layer->direct       ? KVT_REGION_BODY
                                                              : KVT_REGION_TAIL;
-        const int first = (int)(at % KVT_TILE_ROWS), n = KVT_MIN(KVT_TILE_ROWS - first, entry->n_rows - done);
-        for (int i = 0; i < n; i++) {
-            float *x = rows + i * d;
-            kvt_rows_load(a->rows[side], entry->first + done + i, head, d, x);
-            if (!check_numbers(x, d, layer->limit[side], bad)) {
-                bad->side = side;
-                bad->position = at + i;
-                return false;
-            }
-            if (region == KVT_REGION_BODY) round_to_wide(wide, x, d);
+        const int n = (int)KVT_MIN(KVT_TILE_ROWS - at % KVT_TILE_ROWS, end - at), most = heads_together(part, n);
+        for (int done = 0; done < part->n_heads; done += most) {
+            const int head = part->head + done, m = KVT_MIN(most, part->n_heads - done);
+            for (int h = 0; h < m; h++)
+                if (!load_rows(a, part, side, at, n, head + h, part->rows + (ptrdiff_t)h * n * d)) return false;
+            encode_heads(a, part, &(struct run){side, region, at, n}, head, m, NULL);
         }
-        const struct kvt_page_shape *shape = &layer->page[region];
-        const struct kvt_page *page = mine->list[region].pages[at / KVT_TILE_ROWS];
-        const struct kvt_codec *codec = region == KVT_REGION_BODY ? layer->plan.codec[side] : layer->plan.wide[side];
-        void *to = kvt_page_tile(page, shape, head, side);
-        pool->ops->encode(pool, &(struct kvt_encode_args){codec, &shape->tile[side], to, first, n, rows, d, NULL});
-        done += n;
+        at += n;
     }
     return true;
 }
 
 /* Encodes the groups that this step completes, from their 16-bit rows. */
-static void encode_body(const struct append *a, const struct kvt_step_entry *entry, enum kvt_side side, int head,
-                        float *rows) {
+static void encode_body(const struct append *a, const struct part *part, enum kvt_side side) {
     struct kvt_pool *pool = a->step->pool;
     const struct kvt_layer *layer = &pool->plan->layers[a->layer];
-    const struct kvt_seq_layer *mine = &entry->seq->layers[a->layer];
-    const struct kvt_page_shape *wide = &layer->page[KVT_REGION_TAIL], *body = &layer->page[KVT_REGION_BODY];
+    const struct kvt_page_shape *wide = &layer->page[KVT_REGION_TAIL];
     const int d = kvt_tile_row_size(&wide->tile[side]);
-    const int64_t end = kvt_entry_body_end(layer, entry);
+    const int64_t end = kvt_entry_body_end(layer, part->entry);
     const bool by_queries = side == KVT_SIDE_K && layer->queries.bytes && a->queries;
     float sums[KVT_LATENT_MAX];
-    for (int64_t at = kvt_layer_encode_from(layer, entry->n_before); at < end;) {
-        const int64_t t = at / KVT_TILE_ROWS;
-        if (by_queries) kvt_queries_sum(pool, layer, mine->list[KVT_REGION_TAIL].pages[t], head, rows, sums);
+    for (int64_t at = kvt_layer_encode_from(layer, part->entry->n_before); at < end;) {
         const int first = (int)(at % KVT_TILE_ROWS), n = (int)KVT_MIN(KVT_TILE_ROWS - first, end - at);
-        pool->ops->decode(pool, &wide->tile[side], rows, d,
-                          kvt_page_tile(mine->list[KVT_REGION_TAIL].pages[t], wide, head, side), first, n);
-        void *to = kvt_page_tile(mine->list[KVT_REGION_BODY].pages[t], body, head, side);
-        pool->ops->encode(pool, &(struct kvt_encode_args){layer->plan.codec[side], &body->tile[side], to, first, n,
-                                                          rows, d, by_queries ? sums : NULL});
+        const struct kvt_page *page =
+            part->entry->seq->layers[a->layer].list[KVT_REGION_TAIL].pages[at / KVT_TILE_ROWS];
+        const int most = by_queries ? 1 : heads_together(part, n);
+        for (int done = 0; done < part->n_heads; done += most) {
+            const int head = part->head + done, m = KVT_MIN(most, part->n_heads - done);
+            if (by_queries) kvt_queries_sum(pool, layer, page, head, part->rows, sums);
+            for (int h = 0; h < m; h++)
+                pool->ops->decode(pool, &wide->tile[side], part->rows + (ptrdiff_t)h * n * d, d,
+                                  kvt_page_tile(page, wide, head + h, side), first, n);
+            encode_heads(a, part, &(struct run){side, KVT_REGION_BODY, at, n}, head, m, by_queries ? sums : NULL);
+        }
         at += n;
     }
 }
 
-/* Job i: one sequence and KV head. */
+/* Job i: a->heads KV heads of one sequence. */
 static void append_job(void *arg, int i, int thread) {
     const struct append *a = arg;
     struct kvt_step *step = a->step;
     const struct kvt_layer *layer = &step->pool->plan->layers[a->layer];
-    const int n_heads = layer->plan.shape.n_kv_heads, head = i % n_heads;
-    const struct kvt_step_entry *entry = &step->entries[i / n_heads];
-    float *rows = step->rows + (size_t)thread * KVT_TILE_ROWS * (size_t)step->pool->plan->max_row;
-    struct kvt_bad_number *bad = &step->bad[i];
-    bad->found = bad->is_query = false;
+    const int n_heads = layer->plan.shape.n_kv_heads, n_parts = n_heads / a->heads;
+    const struct part part = {
+        .entry = &step->entries[i / n_parts],
+        .head = i % n_parts * a->heads,
+        .n_heads = a->heads,
+        .rows = step->rows + (size_t)thread * KVT_TILE_ROWS * (size_t)step->pool->plan->max_row,
+    };
+    struct kvt_bad_number *bad = &step->bad[i / n_parts * n_heads + part.head];
+    for (int h = 0; h < a->heads; h++) bad[h].found = bad[h].is_query = false;
     for (int side = 0; side < KVT_SIDE_COUNT; side++)
-        if (!write_rows(a, entry, (enum kvt_side)side, head, rows, bad)) return;
-    if (!kvt_queries_write(step, a->layer, entry, head, a->queries, a->n_q_heads, bad)) return;
+        if (!write_rows(a, &part, (enum kvt_side)side)) return;
+    for (int h = 0; h < a->heads; h++)
+        if (!kvt_queries_write(step, a->layer, part.entry, part.head + h, a->queries, a->n_q_heads, &bad[h])) return;
     if (layer->direct) return;
-    for (int side = 0; side < KVT_SIDE_COUNT; side++) encode_body(a, entry, (enum kvt_side)side, head, rows);
+    for (int side = 0; side < KVT_SIDE_COUNT; side++) encode_body(a, &part, (enum kvt_side)side);
 }
 
 /* Few rows are not worth waking threads for, but groups that they complete are: those are of 32 rows and more. */
@@ -295,17 +350,19 @@ static enum kvt_status bad_number(const struct kvt_step *step, int layer, int he
                     (double)bad->value, (double)step->pool->plan->layers[layer].limit[bad->side]);
 }
 
-static enum kvt_status append(struct kvt_step *step, int layer, const struct append *a, struct kvt_error *err) {
+static enum kvt_status append(struct kvt_step *step, int layer, const struct append *given, struct kvt_error *err) {
     if (!step->n_seqs) return kvt_fail(err, KVT_ERR_STATE, "no step is begun");
     if (layer < 0 || layer >= step->pool->plan->n_layers)
         return kvt_fail(err, KVT_ERR_ARG, "there is no layer %d in a cache of %d", layer, step->pool->plan->n_layers);
     if (step->appended[layer]) return kvt_fail(err, KVT_ERR_STATE, "layer %d has this step's rows already", layer);
-    KVT_TRY(kvt_queries_check(step, layer, a->queries, a->n_q_heads, err));
+    KVT_TRY(kvt_queries_check(step, layer, given->queries, given->n_q_heads, err));
     const struct kvt_layer *own = &step->pool->plan->layers[layer];
-    const int n_heads = own->plan.shape.n_kv_heads, n_jobs = step->n_seqs * n_heads;
-    kvt_parallel_run(is_worth_threads(step, own) ? &step->pool->parallel : NULL, n_jobs, append_job,
-                     (void *)(uintptr_t)a);
-    for (int i = 0; i < n_jobs; i++) {
+    const int n_heads = own->plan.shape.n_kv_heads;
+    const bool in_threads = is_worth_threads(step, own);
+    struct append a = *given;
+    a.heads = in_threads ? 1 : n_heads;
+    kvt_parallel_run(in_threads ? &step->pool->parallel : NULL, step->n_seqs * (n_heads / a.heads), append_job, &a);
+    for (int i = 0; i < step->n_seqs * n_heads; i++) {
         if (step->bad[i].found) return bad_number(step, layer, i % n_heads, &step->bad[i], err);
     }
     step->appended[layer] = true;
@@ -314,7 +371,7 @@ static enum kvt_status append(struct kvt_step *step, int layer, const struct app
 
 enum kvt_status kvt_step_append(struct kvt_step *step, int layer, const struct kvt_rows *k, const struct kvt_rows *v,
                                 const struct kvt_rows *q, int n_q_heads, struct kvt_error *err) {
-    const struct append a = {step, layer, {k, v}, q, n_q_heads};
+    const struct append a = {step, layer, 1, {k, v}, q, n_q_heads};
     kvt_enter(&step->busy);
     const enum kvt_status status = append(step, layer, &a, err);
     kvt_exit(&step->busy);

@@ -34,8 +34,13 @@ static void widen(struct kvt_seq *seq, int l, int64_t first, int64_t end, float 
                 clamp(rows, n * d, layer->limit[side]);
                 void *to = kvt_page_tile(page, shape, head, (enum kvt_side)side);
                 const int row = (int)(at % KVT_TILE_ROWS);
-                pool->ops->encode(pool,
-                                  &(struct kvt_encode_args){layer->plan.wide[side], tile, to, row, n, rows, d, NULL});
+                pool->ops->encode(pool, &(struct kvt_encode_args){.codec = layer->plan.wide[side],
+                                                                  .tile = tile,
+                                                                  .bytes = to,
+                                                                  .first = row,
+                                                                  .n = n,
+                                                                  .rows = rows,
+                                                                  .stride = d});
             }
         at += n;
     }

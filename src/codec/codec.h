@@ -185,7 +185,8 @@ struct kvt_codec {
 };
 
 /* Rows [first, first + n) of a tile and what they are encoded from. Rows are finite and within kvt_codec_limit; first and n obey
- * the codec's granularity. */
+ * the codec's granularity. Kernels take the same rows of the tiles of several heads in one call: of head h at bytes + h * bytes_step
+ * and rows + h * rows_step, h from 0 to n_more. */
 struct kvt_encode_args {
     const struct kvt_codec *codec;
     const struct kvt_tile *tile; /* the codec's description */
@@ -193,7 +194,11 @@ struct kvt_encode_args {
     int first, n;
     const float *rows; /* row i at rows + i * stride */
     ptrdiff_t stride;
-    const float *queries; /* K: for each channel the sum of squares of the queries at these rows; null: not known */
+    const float
+        *queries; /* K: for each channel the sum of squares of the queries at these rows; null: not known. One head */
+    int n_more;   /* heads besides the first */
+    size_t bytes_step; /* from head to head */
+    ptrdiff_t rows_step;
 };
 
 /* An encoder: one file, one line in list.h. */
@@ -203,7 +208,7 @@ struct kvt_encoder {
     size_t n_codecs;
     /* Null: tiles have the codec's format. */
     void (*describe)(const struct kvt_codec *codec, enum kvt_side side, int d, struct kvt_tile *out);
-    void (*encode)(const struct kvt_encode_args *args);
+    void (*encode)(const struct kvt_encode_args *args); /* of the first head */
 };
 
 static inline bool kvt_codec_takes(const struct kvt_codec *codec, enum kvt_side side) {

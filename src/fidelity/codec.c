@@ -26,7 +26,8 @@ struct kvt_codec_axis kvt_codec_axis(const struct kvt_codec *codec, enum kvt_sid
 
 /* ---- time ------------------------------------------------------------------------------------------------------------- */
 
-enum { ROUNDS = 31, KINDS_MAX = 1 + 2 * KVT_LEVEL_COUNT, REPEATS_MAX = 1 << 20 };
+/* HEADS: whose rows are encoded together, as a cache does it, up to 128 rows */
+enum { ROUNDS = 31, HEADS = 8, KINDS_MAX = 1 + 2 * KVT_LEVEL_COUNT, REPEATS_MAX = 1 << 20 };
 #define ROUND_SECONDS 2e-4 /* that one measurement takes at least: short, so that few meet another process */
 
 /* One kind of work on a tile. */
@@ -41,32 +42,51 @@ struct bench {
     const struct kvt_codec *codec;
     struct kvt_tile tile;
     int d;
-    size_t n_floats;    /* of a tile's rows */
-    float *rows, *back; /* n_floats each */
-    void *bytes;
+    size_t n_floats;      /* of a tile's rows */
+    float *rows, *back;   /* n_floats each */
+    unsigned char *bytes; /* HEADS tiles */
+    size_t head_bytes;    /* from tile to tile: K and V, as in a page */
+    int next;             /* row to encode */
     struct kvt_arena arena;
 };
 
-static void run_once(const struct bench *b, const struct kind *kind) {
-    if (kind->encode) {
-        const int n = b->codec->info.granularity;
-        for (int r = 0; r < KVT_TILE_ROWS; r += n)
-            kind->encode(&(struct kvt_encode_args){b->codec, &b->tile, b->bytes, r, n, b->rows + r * b->d, b->d, NULL});
-    } else if (kind->decode) {
-        kind->decode(&b->tile, b->back, b->d, b->bytes, 0, KVT_TILE_ROWS);
-    } else {
-        memcpy(b->back, b->rows, b->n_floats * sizeof *b->rows);
+/* As many rows as a tile has, of heads in turn. */
+static void encode_rows(struct bench *b, kvt_encode_fn encode) {
+    const int n = b->codec->info.granularity, heads = KVT_MIN(HEADS, KVT_TILE_ROWS / n);
+    for (int done = 0; done < KVT_TILE_ROWS; done += n * heads) {
+        encode(&(struct kvt_encode_args){
+            .codec = b->codec,
+            .tile = &b->tile,
+            .bytes = b->bytes,
+            .first = b->next,
+            .n = n,
+            .rows = b->rows + done * b->d,
+            .stride = b->d,
+            .n_more = heads - 1,
+            .bytes_step = b->head_bytes,
+            .rows_step = n * b->d,
+        });
+        b->next = (b->next + n) % KVT_TILE_ROWS;
     }
+}
+
+static void run_once(struct bench *b, const struct kind *kind) {
+    if (kind->encode)
+        encode_rows(b, kind->encode);
+    else if (kind->decode)
+        kind->decode(&b->tile, b->back, b->d, b->bytes, 0, KVT_TILE_ROWS);
+    else
+        memcpy(b->back, b->rows, b->n_floats * sizeof *b->rows);
     __asm__ volatile("" ::: "memory");
 }
 
-static double time_of(const struct bench *b, const struct kind *kind) {
+static double time_of(struct bench *b, const struct kind *kind) {
     const double start = kvt_clock_seconds();
     for (int i = 0; i < kind->n_repeats; i++) run_once(b, kind);
     return (kvt_clock_seconds() - start) / kind->n_repeats;
 }
 
-static void calibrate(const struct bench *b, struct kind *kind) {
+static void calibrate(struct bench *b, struct kind *kind) {
     for (kind->n_repeats = 1; kind->n_repeats < REPEATS_MAX; kind->n_repeats *= 2)
         if (time_of(b, kind) * kind->n_repeats > ROUND_SECONDS) return;
 }
@@ -74,14 +94,15 @@ static void calibrate(const struct bench *b, struct kind *kind) {
 static bool bench_open(struct bench *b, enum kvt_side side, const struct kvt_allocator *allocator) {
     kvt_codec_describe(b->codec, side, b->d, &b->tile);
     b->n_floats = (size_t)KVT_TILE_ROWS * (size_t)b->d;
-    const size_t bytes = 2 * kvt_arena_need(b->n_floats, sizeof(float)) + kvt_arena_need(b->tile.bytes, 1);
+    b->head_bytes = 2 * b->tile.bytes;
+    const size_t bytes = 2 * kvt_arena_need(b->n_floats, sizeof(float)) + kvt_arena_need(HEADS * b->head_bytes, 1);
     if (!kvt_arena_init(&b->arena, allocator, bytes)) return false;
     b->rows = kvt_arena_take(&b->arena, b->n_floats, sizeof(float));
     b->back = kvt_arena_take(&b->arena, b->n_floats, sizeof(float));
-    b->bytes = kvt_arena_take(&b->arena, b->tile.bytes, 1);
+    b->bytes = kvt_arena_take(&b->arena, HEADS * b->head_bytes, 1);
     struct kvt_rng rng = {1};
     for (size_t i = 0; i < b->n_floats; i++) b->rows[i] = kvt_rng_normal(&rng);
-    memset(b->bytes, 0, b->tile.bytes);
+    memset(b->bytes, 0, HEADS * b->head_bytes);
     return true;
 }
 

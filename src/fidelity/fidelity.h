@@ -386,8 +386,8 @@ struct kvt_spread {
 };
 
 /* Seconds for a tile of 128 rows of d elements, one thread, everything in cache: encoded as generation does it, as soon as a codec
- * has the rows that it needs; decoded at once to rows as they came. copy is memcpy of the rows. Each round takes one of every
- * kind in turn. A level that has no kernel of its own uses the next lower one. */
+ * has the rows that it needs, those of up to 8 heads together; decoded at once to rows as they came. copy is memcpy of the rows. Each
+ * round takes one of every kind in turn. A level that has no kernel of its own uses the next lower one. */
 struct kvt_codec_times {
     struct kvt_spread copy, encode[KVT_LEVEL_COUNT], decode[KVT_LEVEL_COUNT];
 };

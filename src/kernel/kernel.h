@@ -79,7 +79,7 @@ static inline bool kvt_fused_takes(const struct kvt_tile *tile) {
            !(tile->kind == KVT_TILE_LANE && tile->n_slices);
 }
 
-/* exact. What kvt_encoder.encode does. */
+/* exact. What kvt_encoder.encode does, for all heads. */
 typedef void (*kvt_encode_fn)(const struct kvt_encode_args *args);
 
 /* exact. What kvt_tile_decode does. */
@@ -99,8 +99,10 @@ struct kvt_kernels {
 /* The kernels of a level: of the best one that is not above it and has a kernel, operation by operation. */
 struct kvt_kernels kvt_kernels_select(enum kvt_level level);
 
-/* The encoder of a codec for a level: the best kernel that is not above it, else the codec's own. */
+/* The encoder of a codec for a level: the best kernel that is not above it, else one that calls the codec's own. */
 kvt_encode_fn kvt_encode_select(const struct kvt_codec *codec, enum kvt_level level);
+/* Any codec's own, head by head. */
+void kvt_encode_ref(const struct kvt_encode_args *args);
 
 /* The tables that selection and the kernel tests read: null where a level has no kernel of its own. */
 extern const kvt_unpack_fn kvt_unpack_table[KVT_LEVEL_COUNT];

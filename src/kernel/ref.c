@@ -15,6 +15,15 @@ void kvt_decode_ref(const struct kvt_tile *tile, float *rows, ptrdiff_t stride, 
     kvt_tile_decode(tile, rows, stride, bytes, first, n);
 }
 
+void kvt_encode_ref(const struct kvt_encode_args *args) {
+    struct kvt_encode_args head = *args;
+    for (int h = 0; h <= args->n_more; h++) {
+        args->codec->encoder->encode(&head);
+        head.bytes = (char *)head.bytes + args->bytes_step;
+        head.rows += args->rows_step;
+    }
+}
+
 #define NAME(op)                   kvt_##op##_ref
 #define LOAD_F16_ROW(row, from, n) load_f16(row, from, n)
 #include "kernel/fold.inc"

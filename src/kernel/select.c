@@ -64,5 +64,5 @@ kvt_encode_fn kvt_encode_select(const struct kvt_codec *codec, enum kvt_level le
         const kvt_encode_fn fn = kvt_encode_kernel(codec, (enum kvt_level)l);
         if (fn) return fn;
     }
-    return codec->encoder->encode;
+    return kvt_encode_ref;
 }

@@ -121,8 +121,13 @@ static void test_what_is_encoded(void **state) {
             }
         }
         memset(want, 0, tile->bytes);
-        layer->plan.codec[KVT_SIDE_K]->encoder->encode(
-            &(struct kvt_encode_args){layer->plan.codec[KVT_SIDE_K], tile, want, 0, KVT_TILE_ROWS, rows, D, sums});
+        layer->plan.codec[KVT_SIDE_K]->encoder->encode(&(struct kvt_encode_args){.codec = layer->plan.codec[KVT_SIDE_K],
+                                                                                 .tile = tile,
+                                                                                 .bytes = want,
+                                                                                 .n = KVT_TILE_ROWS,
+                                                                                 .rows = rows,
+                                                                                 .stride = D,
+                                                                                 .queries = sums});
         const struct kvt_page *page = seq->layers[1].list[KVT_REGION_BODY].pages[1];
         assert_memory_equal(kvt_page_tile(page, shape, head, KVT_SIDE_K), want, tile->bytes);
     }

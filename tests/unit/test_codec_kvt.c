@@ -149,7 +149,13 @@ static void pass_with(const char *name, int d, const float *rows, const float *q
     kvt_codec_describe(codec, name[0] == 'k' ? KVT_SIDE_K : KVT_SIDE_V, d, &tile);
     void *bytes = aligned_alloc(64, tile.bytes);
     memset(bytes, 0, tile.bytes);
-    codec->encoder->encode(&(struct kvt_encode_args){codec, &tile, bytes, 0, KVT_TILE_ROWS, rows, d, queries});
+    codec->encoder->encode(&(struct kvt_encode_args){.codec = codec,
+                                                     .tile = &tile,
+                                                     .bytes = bytes,
+                                                     .n = KVT_TILE_ROWS,
+                                                     .rows = rows,
+                                                     .stride = d,
+                                                     .queries = queries});
     kvt_tile_decode(&tile, back, d, bytes, 0, KVT_TILE_ROWS);
     free(bytes);
 }

@@ -143,14 +143,32 @@ static void fill_rows(struct kvt_rng *rng, float *x, int n, int d, ptrdiff_t str
 struct trial {
     const struct kvt_codec *codec;
     struct kvt_tile tile;
-    int first, n;
-    ptrdiff_t stride;
+    int first, n, heads;
+    ptrdiff_t stride, rows_step;
+    size_t bytes_step, bytes; /* from head to head; of all */
     struct guard gx, gt;
     float *x;
     unsigned char *got, *want;
 };
 
+/* A kernel's call, or one head of it for the codec's encoder. */
+static struct kvt_encode_args trial_args(const struct trial *t, unsigned char *bytes, int head, int heads) {
+    return (struct kvt_encode_args){
+        .codec = t->codec,
+        .tile = &t->tile,
+        .bytes = bytes + (size_t)head * t->bytes_step,
+        .first = t->first,
+        .n = t->n,
+        .rows = t->x + head * t->rows_step,
+        .stride = t->stride,
+        .n_more = heads - 1,
+        .bytes_step = t->bytes_step,
+        .rows_step = t->rows_step,
+    };
+}
+
 static void trial_init(struct trial *t, const struct kvt_codec *codec, enum kvt_side side, int d, struct kvt_rng *rng) {
+    static const int heads[8] = {1, 2, 3, 9, 1, 1, 1, 1}; /* one row of up to 8 is encoded together */
     const int g = codec->info.granularity, most = KVT_TILE_ROWS / g;
     t->codec = codec;
     kvt_codec_describe(codec, side, d, &t->tile);
@@ -159,13 +177,19 @@ static void trial_init(struct trial *t, const struct kvt_codec *codec, enum kvt_
     t->first = g * (int)kvt_rng_below(rng, (uint64_t)((KVT_TILE_ROWS - t->n) / g + 1));
     if (kvt_rng_below(rng, 3) == 0) t->first = 0, t->n = KVT_TILE_ROWS;
     t->stride = d + (int)kvt_rng_below(rng, 3);
-    const size_t len = (size_t)((t->n - 1) * t->stride + d), bytes = len * sizeof(float);
-    assert_true(guard_init(&t->gx, bytes) && guard_init(&t->gt, t->tile.bytes));
+    t->heads = heads[kvt_rng_below(rng, t->n == 1 ? 4 : 8)];
+    t->bytes_step = t->tile.bytes + 64 * kvt_rng_below(rng, 2);
+    t->bytes = (size_t)(t->heads - 1) * t->bytes_step + t->tile.bytes;
+    const ptrdiff_t len = (t->n - 1) * t->stride + d;
+    t->rows_step = len + (ptrdiff_t)kvt_rng_below(rng, 3);
+    const size_t bytes = (size_t)((t->heads - 1) * t->rows_step + len) * sizeof(float);
+    assert_true(guard_init(&t->gx, bytes) && guard_init(&t->gt, t->bytes));
     t->x = (float *)(void *)(kvt_rng_below(rng, 2) ? guard_first(&t->gx) : guard_last(&t->gx, bytes));
-    t->got = kvt_rng_below(rng, 2) ? guard_first(&t->gt) : guard_last(&t->gt, t->tile.bytes);
-    t->want = aligned_alloc(64, t->tile.bytes);
+    t->got = kvt_rng_below(rng, 2) ? guard_first(&t->gt) : guard_last(&t->gt, t->bytes);
+    t->want = aligned_alloc(64, t->bytes);
     assert_non_null(t->want);
-    fill_rows(rng, t->x, t->n, d, t->stride, kvt_codec_limit(codec, side, d));
+    for (int h = 0; h < t->heads; h++)
+        fill_rows(rng, t->x + h * t->rows_step, t->n, d, t->stride, kvt_codec_limit(codec, side, d));
 }
 
 static void trial_finish(struct trial *t) {
@@ -174,29 +198,35 @@ static void trial_finish(struct trial *t) {
 }
 
 static void trial_run(struct trial *t, kvt_encode_fn fn) {
-    struct kvt_encode_args args = {t->codec, &t->tile, t->got, t->first, t->n, t->x, t->stride, NULL};
+    const struct kvt_encode_args args = trial_args(t, t->got, 0, t->heads);
     fn(&args);
-    args.bytes = t->want;
-    t->codec->encoder->encode(&args);
+    for (int h = 0; h < t->heads; h++) {
+        const struct kvt_encode_args one = trial_args(t, t->want, h, 1);
+        t->codec->encoder->encode(&one);
+    }
 }
 
 /* Whether the kernel differs from the codec: over noise in every value, of the rows and of those around them (padding may
  * differ where it was noise), and over zeros in every byte. */
 static bool trial_differs(struct trial *t, kvt_encode_fn fn, struct kvt_rng *rng, char *what, size_t what_bytes) {
     const struct kvt_tile *tile = &t->tile;
-    for (size_t i = 0; i < tile->bytes; i++) t->got[i] = t->want[i] = (unsigned char)kvt_rng_u64(rng);
+    for (size_t i = 0; i < t->bytes; i++) t->got[i] = t->want[i] = (unsigned char)kvt_rng_u64(rng);
     trial_run(t, fn);
-    for (int term = 0; term < tile->n_terms; term++)
-        for (int lane = 0; lane < tile->n_lanes; lane++) {
-            const float a = kvt_tile_get(tile, t->got, term, lane), b = kvt_tile_get(tile, t->want, term, lane);
-            if (same(a, b)) continue;
-            snprintf(what, what_bytes, "term %d lane %d is %a, not %a", term, lane, (double)a, (double)b);
-            return true;
-        }
-    memset(t->got, 0, tile->bytes);
-    memset(t->want, 0, tile->bytes);
+    for (int head = 0; head < t->heads; head++)
+        for (int term = 0; term < tile->n_terms; term++)
+            for (int lane = 0; lane < tile->n_lanes; lane++) {
+                const size_t at = (size_t)head * t->bytes_step;
+                const float a = kvt_tile_get(tile, t->got + at, term, lane);
+                const float b = kvt_tile_get(tile, t->want + at, term, lane);
+                if (same(a, b)) continue;
+                snprintf(what, what_bytes, "head %d term %d lane %d is %a, not %a", head, term, lane, (double)a,
+                         (double)b);
+                return true;
+            }
+    memset(t->got, 0, t->bytes);
+    memset(t->want, 0, t->bytes);
     trial_run(t, fn);
-    for (size_t i = 0; i < tile->bytes; i++)
+    for (size_t i = 0; i < t->bytes; i++)
         if (t->got[i] != t->want[i]) {
             snprintf(what, what_bytes, "byte %zu is %02x, not %02x", i, t->got[i], t->want[i]);
             return true;
@@ -225,8 +255,8 @@ static void test_encode(void **state) {
                             continue;
                         trial_init(&t, codec, (enum kvt_side)side, d, &rng);
                         if (trial_differs(&t, fn, &rng, what, sizeof what))
-                            fail_msg("%s %s %c d %d rows %d+%d: %s", kvt_level_name((enum kvt_level)l),
-                                     codec->info.name, "KV"[side], d, t.first, t.n, what);
+                            fail_msg("%s %s %c d %d rows %d+%d of %d heads: %s", kvt_level_name((enum kvt_level)l),
+                                     codec->info.name, "KV"[side], d, t.first, t.n, t.heads, what);
                         trial_finish(&t);
                     }
         }
@@ -237,35 +267,43 @@ static void test_encode(void **state) {
 static void skips_last_group(const struct kvt_encode_args *a) {
     struct kvt_encode_args fewer = *a;
     fewer.n -= a->codec->info.granularity;
-    if (fewer.n > 0) a->codec->encoder->encode(&fewer);
+    if (fewer.n > 0) kvt_encode_ref(&fewer);
+}
+
+static void skips_last_head(const struct kvt_encode_args *a) {
+    struct kvt_encode_args fewer = *a;
+    fewer.n_more--;
+    kvt_encode_ref(&fewer);
 }
 
 /* Works on rows that are off by less than half a unit of f16. */
 static void rounds_rows(const struct kvt_encode_args *a) {
     const int d = kvt_tile_row_size(a->tile);
     struct kvt_encode_args other = *a;
-    float *x = malloc((size_t)(a->n * d) * sizeof *x);
+    float *x = malloc((size_t)((a->n_more + 1) * a->n * d) * sizeof *x), *to = x;
     assert_non_null(x);
-    for (int r = 0; r < a->n; r++)
-        for (int c = 0; c < d; c++) x[r * d + c] = a->rows[r * a->stride + c] * 0.9997f;
-    other.rows = x, other.stride = d;
-    a->codec->encoder->encode(&other);
+    for (int h = 0; h <= a->n_more; h++)
+        for (int r = 0; r < a->n; r++)
+            for (int c = 0; c < d; c++) *to++ = a->rows[h * a->rows_step + r * a->stride + c] * 0.9997f;
+    other.rows = x, other.stride = d, other.rows_step = a->n * d;
+    kvt_encode_ref(&other);
     free(x);
 }
 
 static void touches_last_byte(const struct kvt_encode_args *a) {
-    a->codec->encoder->encode(a);
+    kvt_encode_ref(a);
     ((unsigned char *)a->bytes)[a->tile->bytes - 1] ^= 1;
 }
 
 static void touches_first_scale(const struct kvt_encode_args *a) {
-    a->codec->encoder->encode(a);
+    kvt_encode_ref(a);
     *(unsigned char *)a->bytes ^= 1;
 }
 
 static void test_broken_encoders(void **state) {
     (void)state;
-    static const kvt_encode_fn broken[] = {skips_last_group, rounds_rows, touches_last_byte, touches_first_scale};
+    static const kvt_encode_fn broken[] = {skips_last_group, skips_last_head, rounds_rows, touches_last_byte,
+                                           touches_first_scale};
     struct kvt_rng rng = {10};
     unsigned n_cases = 0;
     for (size_t b = 0; b < sizeof broken / sizeof broken[0]; b++)

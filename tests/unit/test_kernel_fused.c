@@ -50,7 +50,8 @@ static void trial_init(struct trial *t, const struct kvt_codec *codec, enum kvt_
     const int outlier = (int)kvt_rng_below(rng, (uint64_t)d);
     for (int i = 0; i < KVT_TILE_ROWS * d; i++)
         rows[i] = kvt_rng_normal(rng) * (i % d == outlier ? 30 : 1) + (i % d % 16 == 3 ? 5 : 0);
-    const struct kvt_encode_args args = {codec, &t->tile, t->bytes, 0, KVT_TILE_ROWS, rows, d, NULL};
+    const struct kvt_encode_args args = {
+        .codec = codec, .tile = &t->tile, .bytes = t->bytes, .n = KVT_TILE_ROWS, .rows = rows, .stride = d};
     codec->encoder->encode(&args);
     for (int r = 0; t->tile.format.rotated && r < KVT_TILE_ROWS; r++) kvt_rotate(rows + r * d, d);
     t->ld_x = kvt_round_up(t->tile.n_terms, 16) + 16 * (ptrdiff_t)kvt_rng_below(rng, 2);

@@ -48,6 +48,7 @@ INLINE vg vg_round_away(vg a) { return vrndaq_f32(a); }
 INLINE int vg_any_equal(vg a, vg b) { return vmaxvq_u32(vceqq_f32(a, b)) != 0; }
 INLINE vg vg_swap_1(vg a) { return vrev64q_f32(a); }
 INLINE vg vg_swap_2(vg a) { return vextq_f32(a, a, 2); }
+INLINE vg vg_join(vg a, vg b) { return (void)b, a; } /* of four lanes */
 INLINE void vg_to_f16(uint16_t *p, vg a) { vf_to_f16(p, a); }
 INLINE vg vg_f16(vg a) { return vcvt_f32_f16(vcvt_f16_f32(a)); }
 /* To nearest, and one step down where that is above. */
@@ -88,47 +89,58 @@ INLINE vf vf_sizes(const vf a[32 / VF]) {
 INLINE vg vf_most(const vf a[4]) { return vpmaxq_f32(vpmaxq_f32(a[0], a[1]), vpmaxq_f32(a[2], a[3])); }
 INLINE vg vf_least(const vf a[4]) { return vpminq_f32(vpminq_f32(a[0], a[1]), vpminq_f32(a[2], a[3])); }
 
-/* Squares are in order here. */
-INLINE void vf_store_bytes(uint8_t *out, const int32x4_t i[8], uint8_t top, uint8_t flip, int in_order) {
-    (void)in_order;
-    for (int k = 0; k < 2; k++) {
-        const uint16x8_t low = vcombine_u16(vqmovun_s32(i[4 * k]), vqmovun_s32(i[4 * k + 1]));
-        const uint16x8_t high = vcombine_u16(vqmovun_s32(i[4 * k + 2]), vqmovun_s32(i[4 * k + 3]));
+/* Codes are in order here. */
+enum { PAIR = 64 / VF };
+
+INLINE void vf_store_cut(uint8_t *out, const int32x4_t i[PAIR], uint8_t top, uint8_t flip) {
+    for (int k = 0; k < PAIR; k += 4, out += 16) {
+        const uint16x8_t low = vcombine_u16(vqmovun_s32(i[k]), vqmovun_s32(i[k + 1]));
+        const uint16x8_t high = vcombine_u16(vqmovun_s32(i[k + 2]), vqmovun_s32(i[k + 3]));
         const uint8x16_t bytes = vminq_u8(vcombine_u8(vqmovn_u16(low), vqmovn_u16(high)), vdupq_n_u8(top));
-        vst1q_u8(out + 16 * k, veorq_u8(bytes, vdupq_n_u8(flip)));
+        vst1q_u8(out, veorq_u8(bytes, vdupq_n_u8(flip)));
     }
 }
-INLINE void vf_round_bytes(uint8_t *out, const vf a[32 / VF], uint8_t top, uint8_t flip, int in_order) {
-    int32x4_t i[8];
-    for (int k = 0; k < 8; k++) i[k] = vcvtnq_s32_f32(a[k]);
-    vf_store_bytes(out, i, top, flip, in_order);
+INLINE void vf_round_bytes(uint8_t *out, const vf a[PAIR], uint8_t top, uint8_t flip) {
+    int32x4_t i[PAIR];
+    for (int k = 0; k < PAIR; k++) i[k] = vcvtnq_s32_f32(a[k]);
+    vf_store_cut(out, i, top, flip);
 }
-INLINE void vf_trunc_bytes(uint8_t *out, const vf a[32 / VF], uint8_t top, uint8_t flip, int in_order) {
-    int32x4_t i[8];
-    for (int k = 0; k < 8; k++) i[k] = vcvtq_s32_f32(a[k]);
-    vf_store_bytes(out, i, top, flip, in_order);
+INLINE void vf_trunc_bytes(uint8_t *out, const vf a[PAIR], uint8_t top, uint8_t flip) {
+    int32x4_t i[PAIR];
+    for (int k = 0; k < PAIR; k++) i[k] = vcvtq_s32_f32(a[k]);
+    vf_store_cut(out, i, top, flip);
 }
-INLINE void vf_trunc_signed(uint8_t *out, const vf a[32 / VF], uint8_t flip, int in_order) {
-    (void)in_order;
-    for (int k = 0; k < 2; k++) {
+INLINE void vf_trunc_signed(uint8_t *out, const vf a[PAIR], uint8_t flip) {
+    for (int k = 0; k < PAIR; k += 4, out += 16) {
         int16x4_t i[4];
-        for (int j = 0; j < 4; j++) i[j] = vqmovn_s32(vcvtq_s32_f32(a[4 * k + j]));
+        for (int j = 0; j < 4; j++) i[j] = vqmovn_s32(vcvtq_s32_f32(a[k + j]));
         const int8x16_t bytes = vcombine_s8(vqmovn_s16(vcombine_s16(i[0], i[1])), vqmovn_s16(vcombine_s16(i[2], i[3])));
-        vst1q_u8(out + 16 * k, veorq_u8(vreinterpretq_u8_s8(bytes), vdupq_n_u8(flip)));
+        vst1q_u8(out, veorq_u8(vreinterpretq_u8_s8(bytes), vdupq_n_u8(flip)));
     }
 }
-INLINE void vf_bytes(uint8_t *out, const int32_t *codes, int in_order) {
-    int32x4_t i[8];
-    for (int k = 0; k < 8; k++) i[k] = vld1q_s32(codes + 4 * k);
-    vf_store_bytes(out, i, 255, 0, in_order);
+INLINE void vf_bytes(uint8_t *out, const int32_t *codes) {
+    int32x4_t i[PAIR];
+    for (int k = 0; k < PAIR; k++) i[k] = vld1q_s32(codes + VF * k);
+    vf_store_cut(out, i, 255, 0);
 }
+INLINE int vf_place(int i) { return i; }
 
 typedef uint32_t vw __attribute__((vector_size(4 * VW)));
+typedef vw vq;
 
-INLINE vw vw_of_bytes(const uint8_t *p) {
-    uint32_t four;
-    memcpy(&four, p, sizeof four);
-    return (vw)vmovl_u16(vget_low_u16(vmovl_u8(vcreate_u8(four))));
+INLINE vw vw_choose(vw mask, vw a, vw b) { return (vw)vbslq_u32((uint32x4_t)mask, (uint32x4_t)a, (uint32x4_t)b); }
+
+INLINE void vw_spread(vw words[32 / VW], const uint8_t *codes, int second, const vw places[4]) {
+    for (int k = 0; k < 8; k++)
+        words[k] = (vw)vqtbl1q_u8(vld1q_u8(codes + 32 * second + k / 4 * 16), (uint8x16_t)places[k % 4]);
+}
+
+INLINE void vq_of_row(vq even[2], vq odd[2], const uint8_t *codes) {
+    for (int i = 0; i < 2; i++) {
+        const uint32x4_t a = vreinterpretq_u32_u8(vld1q_u8(codes + 32 * i));
+        const uint32x4_t b = vreinterpretq_u32_u8(vld1q_u8(codes + 32 * i + 16));
+        even[i] = (vq)vuzp1q_u32(a, b), odd[i] = (vq)vuzp2q_u32(a, b);
+    }
 }
 
 INLINE void vw_of_rows(vw quads[8], const uint8_t (*rows)[32]) {

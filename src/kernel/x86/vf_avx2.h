@@ -62,50 +62,70 @@ INLINE vg vf_least(const vf a[4]) {
     return vg_min(d, _mm256_permute2f128_ps(d, d, 1));
 }
 
-/* Bytes with some bits flipped. Packing goes by halves, which leaves quads in the order 0 2 4 6 1 3 5 7; that of squares, unless they are to
- * be in order. */
-INLINE void vf_store_bytes(uint8_t *out, __m256i bytes, uint8_t flip, int in_order) {
-    if (in_order) bytes = _mm256_permutevar8x32_epi32(bytes, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
-    _mm256_storeu_si256((__m256i *)(void *)out, _mm256_xor_si256(bytes, _mm256_set1_epi8((char)flip)));
+/* Codes of two groups of 32 elements: 64 floats or integers as bytes, in the order that packing leaves. Here each group has its quads in the order
+ * 0 2 4 6 1 3 5 7. What takes codes knows it: vf_place, vw_of_rows, vw_of_columns, vw_spread, vq_of_row. */
+enum { PAIR = 64 / VF };
+
+/* Integers of 16 bits or less, cut to 0 .. top, with some bits flipped. */
+INLINE void vf_store_cut(uint8_t *out, const __m256i i[PAIR], uint8_t top, uint8_t flip) {
+    for (int k = 0; k < PAIR; k += 4, out += 32) {
+        const __m256i low = _mm256_packs_epi32(i[k], i[k + 1]), high = _mm256_packs_epi32(i[k + 2], i[k + 3]);
+        const __m256i bytes = _mm256_min_epu8(_mm256_packus_epi16(low, high), _mm256_set1_epi8((char)top));
+        _mm256_storeu_si256((__m256i *)(void *)out, _mm256_xor_si256(bytes, _mm256_set1_epi8((char)flip)));
+    }
 }
-/* 32 integers of 16 bits or less, cut to 0 .. top. */
-INLINE void vf_store_cut(uint8_t *out, const __m256i i[4], uint8_t top, uint8_t flip, int in_order) {
-    const __m256i low = _mm256_packs_epi32(i[0], i[1]), high = _mm256_packs_epi32(i[2], i[3]);
-    const __m256i bytes = _mm256_min_epu8(_mm256_packus_epi16(low, high), _mm256_set1_epi8((char)top));
-    vf_store_bytes(out, bytes, flip, in_order);
-}
-/* 32 floats between -2^31 and 2^31 to the nearest integer, ties to even, cut to 0 .. top, as bytes with some bits flipped. */
-INLINE void vf_round_bytes(uint8_t *out, const vf a[32 / VF], uint8_t top, uint8_t flip, int in_order) {
-    __m256i i[4];
-    for (int k = 0; k < 4; k++) i[k] = _mm256_cvtps_epi32(a[k]);
-    vf_store_cut(out, i, top, flip, in_order);
+/* Floats between -2^31 and 2^31 to the nearest integer, ties to even, cut to 0 .. top, with some bits flipped. */
+INLINE void vf_round_bytes(uint8_t *out, const vf a[PAIR], uint8_t top, uint8_t flip) {
+    __m256i i[PAIR];
+    for (int k = 0; k < PAIR; k++) i[k] = _mm256_cvtps_epi32(a[k]);
+    vf_store_cut(out, i, top, flip);
 }
 /* The same towards 0. */
-INLINE void vf_trunc_bytes(uint8_t *out, const vf a[32 / VF], uint8_t top, uint8_t flip, int in_order) {
-    __m256i i[4];
-    for (int k = 0; k < 4; k++) i[k] = _mm256_cvttps_epi32(a[k]);
-    vf_store_cut(out, i, top, flip, in_order);
+INLINE void vf_trunc_bytes(uint8_t *out, const vf a[PAIR], uint8_t top, uint8_t flip) {
+    __m256i i[PAIR];
+    for (int k = 0; k < PAIR; k++) i[k] = _mm256_cvttps_epi32(a[k]);
+    vf_store_cut(out, i, top, flip);
 }
 /* The same, cut to -128 .. 127. */
-INLINE void vf_trunc_signed(uint8_t *out, const vf a[32 / VF], uint8_t flip, int in_order) {
-    __m256i i[4];
-    for (int k = 0; k < 4; k++) i[k] = _mm256_cvttps_epi32(a[k]);
-    const __m256i low = _mm256_packs_epi32(i[0], i[1]), high = _mm256_packs_epi32(i[2], i[3]);
-    vf_store_bytes(out, _mm256_packs_epi16(low, high), flip, in_order);
+INLINE void vf_trunc_signed(uint8_t *out, const vf a[PAIR], uint8_t flip) {
+    for (int k = 0; k < PAIR; k += 4, out += 32) {
+        const __m256i low = _mm256_packs_epi32(_mm256_cvttps_epi32(a[k]), _mm256_cvttps_epi32(a[k + 1]));
+        const __m256i high = _mm256_packs_epi32(_mm256_cvttps_epi32(a[k + 2]), _mm256_cvttps_epi32(a[k + 3]));
+        const __m256i bytes = _mm256_packs_epi16(low, high);
+        _mm256_storeu_si256((__m256i *)(void *)out, _mm256_xor_si256(bytes, _mm256_set1_epi8((char)flip)));
+    }
 }
-
-/* 32 integers of 0 .. 255 as bytes. */
-INLINE void vf_bytes(uint8_t *out, const int32_t *codes, int in_order) {
-    __m256i i[4];
-    for (int k = 0; k < 4; k++) i[k] = _mm256_loadu_si256((const void *)(codes + 8 * k));
-    vf_store_cut(out, i, 255, 0, in_order);
+/* Integers of 0 .. 255. */
+INLINE void vf_bytes(uint8_t *out, const int32_t *codes) {
+    __m256i i[PAIR];
+    for (int k = 0; k < PAIR; k++) i[k] = _mm256_loadu_si256((const void *)(codes + VF * k));
+    vf_store_cut(out, i, 255, 0);
 }
+/* Where element i of 64 is. */
+INLINE int vf_place(int i) { return i / 32 * 32 + i / 4 % 2 * 16 + i / 8 % 4 * 4 + i % 4; }
 
 /* 32-bit words of quads; and, or and shifts are the operators of C. */
 typedef uint32_t vw __attribute__((vector_size(4 * VW)));
 
-INLINE vw vw_of_bytes(const uint8_t *p) {
-    return (vw)_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)p));
+/* a where mask is set, b elsewhere. */
+INLINE vw vw_choose(vw mask, vw a, vw b) { return (a & mask) | (b & ~mask); }
+
+/* Each code of one group of 32, the first or the second, in a word of its own: in one of its bytes. places[k], in every four words:
+ * where quad k of 16 codes is, and 0x80 for the other bytes. */
+INLINE void vw_spread(vw words[32 / VW], const uint8_t *codes, int second, const vw places[4]) {
+    const __m256i all = _mm256_loadu_si256((const __m256i *)(const void *)(codes + 32 * second));
+    for (int k = 0; k < 4; k++) words[k] = (vw)_mm256_shuffle_epi8(all, (__m256i)places[k]);
+}
+
+/* Four quads. */
+typedef uint32_t vq __attribute__((vector_size(16)));
+
+/* Quads 0 2 4 6 and 1 3 5 7 of both groups. */
+INLINE void vq_of_row(vq even[2], vq odd[2], const uint8_t *codes) {
+    for (int i = 0; i < 2; i++) {
+        even[i] = (vq)_mm_loadu_si128((const __m128i *)(const void *)(codes + 32 * i));
+        odd[i] = (vq)_mm_loadu_si128((const __m128i *)(const void *)(codes + 32 * i + 16));
+    }
 }
 
 /* Word r of quads[q] is quad q of row r of a square, for VW rows. */

@@ -20,7 +20,10 @@ INLINE vf vf_set(float x) { return _mm512_set1_ps(x); }
 INLINE vf vf_min(vf a, vf b) { return _mm512_min_ps(a, b); }
 INLINE vf vf_max(vf a, vf b) { return _mm512_max_ps(a, b); }
 INLINE vf vf_abs(vf a) { return _mm512_abs_ps(a); }
-INLINE vf vf_with_sign(vf a, vf sign) { return _mm512_or_ps(a, _mm512_and_ps(_mm512_set1_ps(-0.0f), sign)); }
+INLINE vf vf_with_sign(vf a, vf sign) {
+    const __m512i x = _mm512_castps_si512(a), y = _mm512_castps_si512(sign); /* x | y & mask */
+    return _mm512_castsi512_ps(_mm512_ternarylogic_epi32(x, y, _mm512_set1_epi32(INT32_MIN), 0xF8));
+}
 INLINE vf vf_quotient(vf v, vf scale, vf inverse) {
     const vf q = v * inverse;
     return _mm512_fmadd_ps(_mm512_fnmadd_ps(q, scale, v), inverse, q);
@@ -54,72 +57,80 @@ INLINE vg vf_least(const vf a[4]) {
     return vg_min(e, _mm256_permute2f128_ps(e, e, 1));
 }
 
-/* Packing goes by quarters, which leaves quads in the order 0 4 2 6 1 5 3 7. */
-INLINE void vf_store_bytes(uint8_t *out, __m256i bytes, uint8_t flip, int in_order) {
-    if (in_order) bytes = _mm256_permutevar8x32_epi32(bytes, _mm256_setr_epi32(0, 4, 2, 6, 1, 5, 3, 7));
-    _mm256_storeu_si256((void *)out, _mm256_xor_si256(bytes, _mm256_set1_epi8((char)flip)));
+/* Packing goes by quarters: in quarter k of 64 bytes lie quads k and k + 4 of the first group, then those of the second. */
+enum { PAIR = 64 / VF };
+
+INLINE void vf_store_cut(uint8_t *out, const __m512i i[PAIR], uint8_t top, uint8_t flip) {
+    const __m512i first = _mm512_packs_epi32(i[0], i[1]), second = _mm512_packs_epi32(i[2], i[3]);
+    const __m512i bytes = _mm512_min_epu8(_mm512_packus_epi16(first, second), _mm512_set1_epi8((char)top));
+    _mm512_storeu_si512(out, _mm512_xor_si512(bytes, _mm512_set1_epi8((char)flip)));
 }
-INLINE void vf_store_cut(uint8_t *out, __m512i a, __m512i b, uint8_t top, uint8_t flip, int in_order) {
-    const __m512i halves = _mm512_packs_epi32(a, b);
-    const __m256i low = _mm512_castsi512_si256(halves), high = _mm512_extracti64x4_epi64(halves, 1);
-    const __m256i bytes = _mm256_min_epu8(_mm256_packus_epi16(low, high), _mm256_set1_epi8((char)top));
-    vf_store_bytes(out, bytes, flip, in_order);
+INLINE void vf_round_bytes(uint8_t *out, const vf a[PAIR], uint8_t top, uint8_t flip) {
+    __m512i i[PAIR];
+    for (int k = 0; k < PAIR; k++) i[k] = _mm512_cvtps_epi32(a[k]);
+    vf_store_cut(out, i, top, flip);
 }
-INLINE void vf_round_bytes(uint8_t *out, const vf a[32 / VF], uint8_t top, uint8_t flip, int in_order) {
-    vf_store_cut(out, _mm512_cvtps_epi32(a[0]), _mm512_cvtps_epi32(a[1]), top, flip, in_order);
+INLINE void vf_trunc_bytes(uint8_t *out, const vf a[PAIR], uint8_t top, uint8_t flip) {
+    __m512i i[PAIR];
+    for (int k = 0; k < PAIR; k++) i[k] = _mm512_cvttps_epi32(a[k]);
+    vf_store_cut(out, i, top, flip);
 }
-INLINE void vf_trunc_bytes(uint8_t *out, const vf a[32 / VF], uint8_t top, uint8_t flip, int in_order) {
-    vf_store_cut(out, _mm512_cvttps_epi32(a[0]), _mm512_cvttps_epi32(a[1]), top, flip, in_order);
+INLINE void vf_trunc_signed(uint8_t *out, const vf a[PAIR], uint8_t flip) {
+    const __m512i first = _mm512_packs_epi32(_mm512_cvttps_epi32(a[0]), _mm512_cvttps_epi32(a[1]));
+    const __m512i second = _mm512_packs_epi32(_mm512_cvttps_epi32(a[2]), _mm512_cvttps_epi32(a[3]));
+    const __m512i bytes = _mm512_packs_epi16(first, second);
+    _mm512_storeu_si512(out, _mm512_xor_si512(bytes, _mm512_set1_epi8((char)flip)));
 }
-INLINE void vf_trunc_signed(uint8_t *out, const vf a[32 / VF], uint8_t flip, int in_order) {
-    const __m512i halves = _mm512_packs_epi32(_mm512_cvttps_epi32(a[0]), _mm512_cvttps_epi32(a[1]));
-    const __m256i low = _mm512_castsi512_si256(halves), high = _mm512_extracti64x4_epi64(halves, 1);
-    vf_store_bytes(out, _mm256_packs_epi16(low, high), flip, in_order);
+INLINE void vf_bytes(uint8_t *out, const int32_t *codes) {
+    __m512i i[PAIR];
+    for (int k = 0; k < PAIR; k++) i[k] = _mm512_loadu_si512(codes + VF * k);
+    vf_store_cut(out, i, 255, 0);
 }
-INLINE void vf_bytes(uint8_t *out, const int32_t *codes, int in_order) {
-    vf_store_cut(out, _mm512_loadu_si512(codes), _mm512_loadu_si512(codes + 16), 255, 0, in_order);
-}
+INLINE int vf_place(int i) { return i / 4 % 4 * 16 + i / 32 * 8 + i / 16 % 2 * 4 + i % 4; }
 
 typedef uint32_t vw __attribute__((vector_size(4 * VW)));
 
-INLINE vw vw_of_bytes(const uint8_t *p) { return (vw)_mm512_cvtepu8_epi32(_mm_loadu_si128((const void *)p)); }
+INLINE vw vw_choose(vw mask, vw a, vw b) {
+    return (vw)_mm512_ternarylogic_epi32((__m512i)mask, (__m512i)a, (__m512i)b, 0xCA);
+}
+
+INLINE void vw_spread(vw words[32 / VW], const uint8_t *codes, int second, const vw places[4]) {
+    const __m512i both = _mm512_loadu_si512(codes);
+    for (int k = 0; k < 2; k++) words[k] = (vw)_mm512_shuffle_epi8(both, (__m512i)places[2 * second + k]);
+}
+
+typedef uint32_t vq __attribute__((vector_size(16)));
+
+INLINE void vq_of_row(vq even[2], vq odd[2], const uint8_t *codes) {
+    __m128i a[4];
+    for (int i = 0; i < 4; i++) a[i] = _mm_loadu_si128((const void *)(codes + 16 * i));
+    even[0] = (vq)_mm_unpacklo_epi32(a[0], a[2]), even[1] = (vq)_mm_unpackhi_epi32(a[0], a[2]);
+    odd[0] = (vq)_mm_unpacklo_epi32(a[1], a[3]), odd[1] = (vq)_mm_unpackhi_epi32(a[1], a[3]);
+}
+
+/* Quads 0 to 3 of 16 rows: quarter k of a[i] holds quad k of rows 4i to 4i + 3. */
+INLINE void quarters_transpose(vw quads[4], const __m512i a[4]) {
+    const __m512i b0 = _mm512_shuffle_i32x4(a[0], a[1], 0x44), b1 = _mm512_shuffle_i32x4(a[2], a[3], 0x44);
+    const __m512i b2 = _mm512_shuffle_i32x4(a[0], a[1], 0xEE), b3 = _mm512_shuffle_i32x4(a[2], a[3], 0xEE);
+    quads[0] = (vw)_mm512_shuffle_i32x4(b0, b1, 0x88), quads[1] = (vw)_mm512_shuffle_i32x4(b0, b1, 0xDD);
+    quads[2] = (vw)_mm512_shuffle_i32x4(b2, b3, 0x88), quads[3] = (vw)_mm512_shuffle_i32x4(b2, b3, 0xDD);
+}
 
 INLINE void vw_of_rows(vw quads[8], const uint8_t (*rows)[32]) {
-    static const int order[8] = {0, 4, 2, 6, 1, 5, 3, 7};
-    /* Rows i and i + 4 in a vector, so that the last of three exchanges leaves rows in order. */
-    __m512i a[8], b[8];
-    for (int i = 0; i < 8; i++) {
-        const uint8_t(*pair)[32] = rows + i % 4 + i / 4 * 8;
-        const __m512i one = _mm512_castsi256_si512(_mm256_load_si256((const void *)pair[0]));
-        a[i] = _mm512_inserti64x4(one, _mm256_load_si256((const void *)pair[4]), 1);
-    }
+    __m512i low[4], high[4];
     for (int i = 0; i < 4; i++) {
-        b[2 * i] = _mm512_unpacklo_epi32(a[2 * i], a[2 * i + 1]);
-        b[2 * i + 1] = _mm512_unpackhi_epi32(a[2 * i], a[2 * i + 1]);
+        const __m512 a = _mm512_load_ps(rows[4 * i]), b = _mm512_load_ps(rows[4 * i + 2]);
+        low[i] = _mm512_castps_si512(_mm512_shuffle_ps(a, b, 0x88));
+        high[i] = _mm512_castps_si512(_mm512_shuffle_ps(a, b, 0xDD));
     }
-    for (int i = 0; i < 2; i++)
-        for (int j = 0; j < 2; j++) {
-            a[4 * i + 2 * j] = _mm512_unpacklo_epi64(b[4 * i + j], b[4 * i + j + 2]);
-            a[4 * i + 2 * j + 1] = _mm512_unpackhi_epi64(b[4 * i + j], b[4 * i + j + 2]);
-        }
-    for (int i = 0; i < 4; i++) {
-        quads[order[i]] = (vw)_mm512_shuffle_i32x4(a[i], a[4 + i], 0x88);
-        quads[order[4 + i]] = (vw)_mm512_shuffle_i32x4(a[i], a[4 + i], 0xDD);
-    }
+    quarters_transpose(quads, low), quarters_transpose(quads + 4, high);
 }
 
 INLINE void vw_of_columns(vw words[32 / VW], const uint8_t (*rows)[32]) {
-    __m256i a[4], b[4];
-    for (int i = 0; i < 4; i++) a[i] = _mm256_load_si256((const void *)rows[i]);
-    for (int i = 0; i < 2; i++) {
-        b[i] = _mm256_unpacklo_epi8(a[2 * i], a[2 * i + 1]);
-        b[2 + i] = _mm256_unpackhi_epi8(a[2 * i], a[2 * i + 1]);
-    }
-    /* Quads 0 and 1, 4 and 5, 2 and 3, 6 and 7. */
-    const __m256i c01 = _mm256_unpacklo_epi16(b[0], b[1]), c45 = _mm256_unpackhi_epi16(b[0], b[1]);
-    const __m256i c23 = _mm256_unpacklo_epi16(b[2], b[3]), c67 = _mm256_unpackhi_epi16(b[2], b[3]);
-    words[0] = (vw)_mm512_inserti64x4(_mm512_castsi256_si512(c01), c23, 1);
-    words[1] = (vw)_mm512_inserti64x4(_mm512_castsi256_si512(c45), c67, 1);
+    const __m512i in_turn = _mm512_broadcast_i32x4(_mm_setr_epi8(0, 8, 1, 9, 2, 10, 3, 11, 4, 12, 5, 13, 6, 14, 7, 15));
+    const __m512i a = _mm512_shuffle_epi8(_mm512_load_si512(rows[0]), in_turn);
+    const __m512i b = _mm512_shuffle_epi8(_mm512_load_si512(rows[2]), in_turn);
+    words[0] = (vw)_mm512_unpacklo_epi16(a, b), words[1] = (vw)_mm512_unpackhi_epi16(a, b);
 }
 
 #endif

@@ -72,9 +72,12 @@ typedef void (*kvt_fused_fn)(const struct kvt_fused *args);
 /* Rounds the vectors of one call for LANE tiles, once for all tiles. `out` is laid out by kvt_rounded_init. */
 typedef void (*kvt_round_fn)(const struct kvt_tile *tile, const float *x, ptrdiff_t ld, struct kvt_rounded *out);
 
+enum { KVT_CLASS_FUSED_MAX = 256 }; /* channels of a CLASS tile */
+
 static inline bool kvt_fused_takes(const struct kvt_tile *tile) {
     if (tile->kind == KVT_TILE_PLAIN) return true;
-    if (tile->kind == KVT_TILE_CLASS) return false;
+    if (tile->kind == KVT_TILE_CLASS) /* whole vectors of each class's bits */
+        return tile->n_terms % KVT_SLICE == 0 && tile->n_terms <= KVT_CLASS_FUSED_MAX;
     return tile->format.meaning <= KVT_MEANING_TABLE && tile->lane_group >= KVT_BLOCK_LANES &&
            !(tile->kind == KVT_TILE_LANE && tile->n_slices);
 }

@@ -111,7 +111,7 @@ static bool trial_passes(struct trial *t, kvt_fused_fn fn, kvt_round_fn round, d
 
 static void test_fused(void **state) {
     (void)state;
-    static const int sizes[] = {8, 72, 80, 128, 192, 576};
+    static const int sizes[] = {8, 72, 80, 128, 192, 256, 576};
     struct kvt_rng rng = {11};
     unsigned n_cases = 0;
     for (int l = 0; l < KVT_LEVEL_COUNT; l++) {

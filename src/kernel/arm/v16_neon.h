@@ -44,6 +44,12 @@ enum {
     return out
 
 static inline vf vf_load(const float *p) { EACH_REGISTER(vf, vld1q_f32(p + 4 * i)); }
+/* p[at[lane]]. */
+static inline vf vf_gather(const float *p, const int32_t *at) {
+    float out[16];
+    for (int i = 0; i < 16; i++) out[i] = p[at[i]];
+    return vf_load(out);
+}
 static inline void vf_store(float *p, vf a) {
     for (int i = 0; i < 4; i++) vst1q_f32(p + 4 * i, a.r[i]);
 }

@@ -42,6 +42,11 @@ enum {
 #define EACH_PLAIN_8(X)
 
 static inline vf vf_load(const float *p) { return (vf){{_mm256_load_ps(p), _mm256_load_ps(p + 8)}}; }
+/* p[at[lane]]. */
+static inline vf vf_gather(const float *p, const int32_t *at) {
+    const __m256i *i = (const __m256i *)(const void *)at;
+    return (vf){{_mm256_i32gather_ps(p, _mm256_load_si256(i), 4), _mm256_i32gather_ps(p, _mm256_load_si256(i + 1), 4)}};
+}
 static inline void vf_store(float *p, vf a) {
     _mm256_store_ps(p, a.r[0]);
     _mm256_store_ps(p + 8, a.r[1]);

@@ -31,6 +31,10 @@ enum {
 #define EACH_PLAIN_8(X) EACH_PLAIN(X, 8)
 
 static inline vf vf_load(const float *p) { return _mm512_load_ps(p); }
+/* p[at[lane]]. */
+static inline vf vf_gather(const float *p, const int32_t *at) {
+    return _mm512_i32gather_ps(_mm512_load_si512(at), p, 4);
+}
 static inline void vf_store(float *p, vf a) { _mm512_store_ps(p, a); }
 static inline vf vf_all(float x) { return _mm512_set1_ps(x); }
 static inline vf vf_add(vf a, vf b) { return _mm512_add_ps(a, b); }

@@ -17,8 +17,10 @@
 
 enum {
     MAX_VECTORS =
-        128,         /* query vectors of a job, unless one row has more: unpacking a tile is a small part of its use */
-    MAX_HEADS = 4,   /* KV heads of a job */
+        128,       /* query vectors of a job, unless one row has more: unpacking a tile is a small part of its use */
+    MAX_HEADS = 4, /* KV heads of a job */
+    FETCH_TILES =
+        2, /* how far ahead tiles are fetched: all scales of a tile are read first, so it must be there by then */
     MANY_JOBS = 32,  /* jobs that keep the threads busy: heads are put together only where there are more */
     SPLIT_ROWS = 8,  /* query rows up to which the context is split */
     SPAN_TILES = 16, /* tiles of one span */
@@ -179,7 +181,7 @@ static void tile_ranges(const struct run *run, const struct job *job, enum kvt_r
     }
 }
 
-/* One tile in a walk, and the one that follows it in memory's order of reading. */
+/* One tile in a walk, and a later one that is fetched meanwhile. */
 struct place {
     const struct kvt_tile *tile;
     const void *bytes, *next;
@@ -254,6 +256,16 @@ static void mix_tile(const struct run *run, const struct job *job, const struct 
     }
 }
 
+/* The tile of `side` that is walked `steps` after that of the job's head i on page t: heads of a page first, then pages. Near the end
+ * an earlier one. */
+static const void *tile_ahead(const struct job *job, const struct kvt_page_list *list,
+                              const struct kvt_page_shape *shape, enum kvt_side side, int64_t t, int i, int steps) {
+    const int64_t last = KVT_MIN(job->end_tile, list->end) - 1;
+    const struct kvt_page *page = list->pages[t];
+    for (i += steps; i >= job->n_heads && t < last && list->pages[t + 1]; i -= job->n_heads) page = list->pages[++t];
+    return kvt_page_tile(page, shape, job->first_head + i % job->n_heads, side);
+}
+
 static void walk_tile(const struct run *run, const struct job *job, enum kvt_region region, int64_t tile,
                       const struct scratch *s) {
     int first, end;
@@ -261,16 +273,13 @@ static void walk_tile(const struct run *run, const struct job *job, enum kvt_reg
     if (first >= end) return;
     const struct kvt_page_shape *shape = &run->layer->page[region];
     const struct kvt_page_list *list = &job->entry->seq->layers[run->layer_index].list[region];
-    const struct kvt_page *page = list->pages[tile], *next = page;
-    KVT_ASSERT(page != NULL);
-    if (tile + 1 < KVT_MIN(job->end_tile, list->end) && list->pages[tile + 1]) next = list->pages[tile + 1];
+    KVT_ASSERT(list->pages[tile] != NULL);
     for (int i = 0; i < job->n_heads; i++) {
-        const struct kvt_page *after = i + 1 < job->n_heads ? page : next;
-        const int head = job->first_head + i, head_after = i + 1 < job->n_heads ? head + 1 : job->first_head;
         struct place at[KVT_SIDE_COUNT];
         for (int side = 0; side < KVT_SIDE_COUNT; side++)
-            at[side] = (struct place){&shape->tile[side], kvt_page_tile(page, shape, head, (enum kvt_side)side),
-                                      kvt_page_tile(after, shape, head_after, (enum kvt_side)side)};
+            at[side] = (struct place){&shape->tile[side],
+                                      kvt_page_tile(list->pages[tile], shape, job->first_head + i, (enum kvt_side)side),
+                                      tile_ahead(job, list, shape, (enum kvt_side)side, tile, i, FETCH_TILES)};
         score_tile(run, job, &at[KVT_SIDE_K], &s->head[i], s, first, end);
         soften_tile(run, job->n, &s->head[i], s);
         mix_tile(run, job, &at[KVT_SIDE_V], &s->head[i], s, first, end);

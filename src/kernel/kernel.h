@@ -53,7 +53,7 @@ size_t kvt_rounded_init(struct kvt_rounded *out, const struct kvt_tile *tile, in
 struct kvt_fused {
     const struct kvt_tile *tile;
     const void *bytes; /* the tile, aligned to 64 */
-    const void *next;  /* the tile that is walked after this one, to be fetched ahead; or bytes */
+    const void *next;  /* a tile that is walked soon after this one, to be fetched ahead; or bytes */
     int n;             /* vectors */
     const float *
         x; /* vector v at x + v * ld_x, aligned to 64, ld_x a multiple of 16; 0 from n_terms to the next multiple of 16 */

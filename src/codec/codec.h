@@ -151,8 +151,8 @@ float kvt_zero_get(const struct kvt_format *format, const void *zeros, int i, fl
 /* The value of a code before its scale. */
 float kvt_code_value(const struct kvt_format *format, unsigned code);
 
-/* The scalar meaning of the layout; of CLASS tiles kvt_tile_get alone, the rest is in codec/class.h. Codes: n of them from (term, lane) on, each (d_term, d_lane) after the one before. Scales and
- * zeros: that of the group of (term, lane), `bits` as stored. */
+/* The scalar meaning of the layout; of CLASS tiles kvt_tile_get alone, the rest is in codec/class.h. Codes: n of them from (term, lane)
+ * on, each (d_term, d_lane) after the one before. Scales and zeros: that of the group of (term, lane), `bits` as stored. */
 void kvt_tile_put_codes(const struct kvt_tile *tile, void *bytes, int term, int lane, int d_term, int d_lane,
                         const uint8_t *codes, int n);
 unsigned kvt_tile_get_code(const struct kvt_tile *tile, const void *bytes, int term, int lane);

@@ -60,9 +60,10 @@ static void on_interrupt(int signal_number) {
     interrupted = 1;
 }
 
-/* A parent that ignores Ctrl-C (a script's background job) has its way. */
+/* A parent that ignores Ctrl-C (a script's background job) has its way. A write that waits for a slow reader goes on after
+ * the first Ctrl-C (stdio would call it a failed one), and the second ends the program. */
 static void catch_interrupt(void) {
-    struct sigaction old, action = {.sa_handler = on_interrupt, .sa_flags = (int)SA_RESETHAND};
+    struct sigaction old, action = {.sa_handler = on_interrupt, .sa_flags = (int)SA_RESETHAND | SA_RESTART};
     sigemptyset(&action.sa_mask);
     if (sigaction(SIGINT, NULL, &old) == 0 && old.sa_handler != SIG_IGN) sigaction(SIGINT, &action, NULL);
 }

@@ -85,7 +85,10 @@ finish() {
     else
         [ -n "$ran" ] || fault "nothing was run"
         echo "FAILED  $case_name: $name$faults"
-        for stream in stdout stderr; do head -n 12 "$work/$stream" | cut -c 1-200 | sed "s/^/      $stream: /"; done
+        for stream in stdout stderr; do
+            sed '13,$d' "$work/$stream" | cut -c 1-200 | sed "s/^/      $stream: /"
+            tail -n +13 "$work/$stream" | tail -n 6 | cut -c 1-200 | sed "s/^/      $stream: ... /"
+        done
         failed=$((failed + 1))
     fi
     name='' script='' ran='' skip='' faults=''

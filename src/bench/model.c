@@ -73,7 +73,7 @@ static enum kvt_status sample(struct bench *b, int i, int depth, double *speed, 
         KVT_TRY(kvt_session_logits(s, 0, 1, b->logits, err));
     }
     *speed = b->o->tokens / (kvt_clock_seconds() - start);
-    return kvt_session_trim(s, depth, err);
+    return kvt_session_trim(s, depth, NULL, err);
 }
 
 static int compare(const void *a, const void *b) {

@@ -55,7 +55,7 @@ static struct kvt_layer_rows layer_rows(const struct kvt_pass *p, int n_q, int n
         .layer = p->layer,
         .n = p->n,
         .n_q_heads = n_q,
-        .position = p->position,
+        .position = p->positions[0],
         .scale = c->score_scale,
         .q = rows_of(p->q, n_q, c->k_size),
         .k = rows_of(p->k, n_kv, c->k_size),

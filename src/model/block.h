@@ -16,11 +16,13 @@ struct kvt_pass {
     struct kvt_tap tap;
     int n_max;
 
-    int n;            /* tokens of this pass */
-    int first;        /* rows [first, n) are still needed; the others stop after the last layer's keys and values */
-    int layer;        /* that is computed */
-    int64_t position; /* of row 0 */
-    const int32_t *ids;
+    int n;              /* tokens of this pass */
+    int first;          /* rows [first, n) are still needed; the others stop after the last layer's keys and values */
+    int layer;          /* that is computed */
+    int32_t *ids;       /* of each row */
+    int64_t *positions; /* likewise */
+    struct kvt_seq **seqs; /* of the step */
+    int *seq_rows;
     float *x;               /* the residual stream, width */
     float *h;               /* normalised input of a half, then its output, width */
     float *q, *k, *v;       /* all heads */
@@ -30,16 +32,25 @@ struct kvt_pass {
     struct kvt_arena arena; /* all of the above */
 };
 
+/* `step` takes n_max rows of max_seqs sequences. */
 KVT_MUST_CHECK enum kvt_status kvt_pass_init(struct kvt_pass *pass, const struct kvt_model *model, int n_max,
-                                             enum kvt_level level, const struct kvt_parallel *parallel,
+                                             int max_seqs, enum kvt_level level, const struct kvt_parallel *parallel,
                                              struct kvt_step *step, const struct kvt_allocator *allocator,
                                              struct kvt_error *err);
 void kvt_pass_finish(struct kvt_pass *pass); /* harmless on a zeroed pass */
 
-/* Appends n tokens, 1 <= n <= n_max, to seq. Afterwards rows [n - keep, n) of pass->x are the last layer's output,
- * keep in [0, n]. On failure seq is as it was. */
-KVT_MUST_CHECK enum kvt_status kvt_pass_run(struct kvt_pass *pass, struct kvt_seq *seq, const int32_t *ids, int n,
-                                            int keep, struct kvt_error *err);
+/* What one sequence gets in a pass, and where its rows are. */
+struct kvt_pass_feed {
+    struct kvt_seq *seq;
+    const int32_t *ids;
+    int n, keep; /* keep in [0, n] */
+    int row;     /* of its first token in the pass; kvt_pass_run tells it */
+};
+
+/* Appends tokens to distinct sequences, n_max together at most. Afterwards the last `keep` rows of each are the last layer's
+ * output in pass->x. On failure all sequences are as they were. A row's bits do not depend on the others' sequences. */
+KVT_MUST_CHECK enum kvt_status kvt_pass_run(struct kvt_pass *pass, struct kvt_pass_feed *feeds, int n_feeds,
+                                            struct kvt_error *err);
 
 /* Calls fn for rows [first, pass->n), in parallel where there are many. */
 typedef void (*kvt_row_fn)(struct kvt_pass *pass, const struct kvt_layer *layer, int row);

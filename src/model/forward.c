@@ -43,8 +43,8 @@ static struct widths widths_of(const struct kvt_model *m) {
     return w;
 }
 
-enum kvt_status kvt_pass_init(struct kvt_pass *pass, const struct kvt_model *model, int n_max, enum kvt_level level,
-                              const struct kvt_parallel *parallel, struct kvt_step *step,
+enum kvt_status kvt_pass_init(struct kvt_pass *pass, const struct kvt_model *model, int n_max, int max_seqs,
+                              enum kvt_level level, const struct kvt_parallel *parallel, struct kvt_step *step,
                               const struct kvt_allocator *allocator, struct kvt_error *err) {
     const struct widths w = widths_of(model);
     const size_t n = (size_t)n_max, width = (size_t)model->config.width, n_rot = (size_t)model->rope.n_rot;
@@ -56,7 +56,9 @@ enum kvt_status kvt_pass_init(struct kvt_pass *pass, const struct kvt_model *mod
         {&pass->mix, w.mix}, {&pass->gate, w.ff}, {&pass->up, w.ff}, {&pass->rope, n_rot},
     };
     *pass = (struct kvt_pass){.model = model, .parallel = parallel, .level = level, .step = step, .n_max = n_max};
-    size_t bytes = 0;
+    size_t bytes = kvt_arena_need(n, sizeof *pass->ids) + kvt_arena_need(n, sizeof *pass->positions) +
+                   kvt_arena_need((size_t)max_seqs, sizeof *pass->seqs) +
+                   kvt_arena_need((size_t)max_seqs, sizeof *pass->seq_rows);
     for (size_t i = 0; i < KVT_ARRAY_LEN(matrices); i++) bytes += kvt_arena_need(n * matrices[i].width, sizeof(float));
     const size_t scratch_bytes = KVT_MAX((size_t)1, kvt_weight_scratch_bytes((int64_t)w.n_in_max, n_max, parallel));
     if (!kvt_arena_init(&pass->arena, allocator, bytes) || !kvt_arena_init(&pass->scratch, allocator, scratch_bytes))
@@ -64,6 +66,10 @@ enum kvt_status kvt_pass_init(struct kvt_pass *pass, const struct kvt_model *mod
                         bytes + scratch_bytes);
     for (size_t i = 0; i < KVT_ARRAY_LEN(matrices); i++)
         *matrices[i].field = kvt_arena_take(&pass->arena, n * matrices[i].width, sizeof(float));
+    pass->ids = kvt_arena_take(&pass->arena, n, sizeof *pass->ids);
+    pass->positions = kvt_arena_take(&pass->arena, n, sizeof *pass->positions);
+    pass->seqs = kvt_arena_take(&pass->arena, (size_t)max_seqs, sizeof *pass->seqs);
+    pass->seq_rows = kvt_arena_take(&pass->arena, (size_t)max_seqs, sizeof *pass->seq_rows);
     return KVT_OK;
 }
 
@@ -75,28 +81,46 @@ void kvt_pass_finish(struct kvt_pass *pass) {
 static void begin_row(struct kvt_pass *p, const struct kvt_layer *layer, int row) {
     (void)layer;
     kvt_weight_row(&p->model->embedding, p->ids[row], p->x + (ptrdiff_t)row * p->model->config.width, p->level);
-    kvt_rope_table(p->rope + (ptrdiff_t)row * p->model->rope.n_rot, &p->model->rope, p->position + row);
+    kvt_rope_table(p->rope + (ptrdiff_t)row * p->model->rope.n_rot, &p->model->rope, p->positions[row]);
 }
 
-static enum kvt_status run_layers(struct kvt_pass *p, int keep, struct kvt_error *err) {
+static enum kvt_status run_layers(struct kvt_pass *p, int first_kept, struct kvt_error *err) {
     const struct kvt_model *m = p->model;
     kvt_pass_rows(p, NULL, 0, begin_row);
     for (p->layer = 0; p->layer < m->config.n_layers; p->layer++) {
-        p->first = p->layer + 1 == m->config.n_layers ? p->n - keep : 0;
+        p->first = p->layer + 1 == m->config.n_layers ? first_kept : 0;
         KVT_TRY(m->arch->attend(p, &m->layers[p->layer], err));
         if (p->first < p->n) m->arch->feed(p, &m->layers[p->layer]);
     }
     return kvt_step_end(p->step, err);
 }
 
-enum kvt_status kvt_pass_run(struct kvt_pass *p, struct kvt_seq *seq, const int32_t *ids, int n, int keep,
-                             struct kvt_error *err) {
-    KVT_ASSERT(n >= 1 && n <= p->n_max && keep >= 0 && keep <= n);
-    p->position = kvt_seq_n_rows(seq);
-    p->ids = ids;
-    p->n = n;
-    KVT_TRY(kvt_step_begin(p->step, &seq, &n, 1, err));
-    const enum kvt_status status = run_layers(p, keep, err);
+static void lay_out(struct kvt_pass *p, struct kvt_pass_feed *feed, int seq) {
+    KVT_ASSERT(feed->n >= 1 && feed->n <= p->n_max - p->n && feed->keep >= 0 && feed->keep <= feed->n);
+    p->seqs[seq] = feed->seq;
+    p->seq_rows[seq] = feed->n;
+    feed->row = p->n;
+    for (int i = 0; i < feed->n; i++, p->n++) {
+        p->ids[p->n] = feed->ids[i];
+        p->positions[p->n] = kvt_seq_n_rows(feed->seq) + i;
+    }
+}
+
+enum kvt_status kvt_pass_run(struct kvt_pass *p, struct kvt_pass_feed *feeds, int n_feeds, struct kvt_error *err) {
+    int seq = 0;
+    p->n = 0;
+    /* Those that keep nothing first: the last layer skips them. */
+    for (int i = 0; i < n_feeds; i++)
+        if (feeds[i].keep == 0) lay_out(p, &feeds[i], seq++);
+    int first_kept = -1;
+    for (int i = 0; i < n_feeds; i++) {
+        if (feeds[i].keep == 0) continue;
+        if (first_kept < 0) first_kept = p->n + feeds[i].n - feeds[i].keep;
+        lay_out(p, &feeds[i], seq++);
+    }
+    if (first_kept < 0) first_kept = p->n;
+    KVT_TRY(kvt_step_begin(p->step, p->seqs, p->seq_rows, n_feeds, err));
+    const enum kvt_status status = run_layers(p, first_kept, err);
     if (status != KVT_OK) kvt_step_abandon(p->step);
     return status;
 }

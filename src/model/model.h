@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Door of model: a model is the loaded weights, shared and immutable; a session is one timeline with its cache and logits.
+ * Door of model: a model is the loaded weights, shared and immutable; a session is one timeline with its cache and logits,
+ * and a runner is what its sessions share.
  */
 #ifndef MODEL_MODEL_H
 #define MODEL_MODEL_H
 
+#include "base/buf.h"
 #include "base/progress.h"
 #include "kvtile/kvtile.h"
 #include "text/text.h"
@@ -41,7 +43,7 @@ struct kvt_shape kvt_model_shape(const struct kvt_model *model);
 const char *kvt_arch_names(void);      /* "llama, qwen2, qwen3" */
 const char *kvt_model_blas_name(void); /* what multiplies large matrices: "OpenBLAS 0.3.21 ..." or "none" */
 
-/* ---- session ---------------------------------------------------------------------------------------------------------- */
+/* ---- runner and session ----------------------------------------------------------------------------------------------- */
 
 /* What one layer is about to give its cache for n tokens from `position` on: rows of all heads after RoPE, in f32. */
 struct kvt_layer_rows {
@@ -65,7 +67,7 @@ struct kvt_session_options {
     const char *kv;         /* NULL: "f16" */
     int sink, tail;         /* rows in 16 bits */
     int64_t start, rolling; /* as in kvt_plan_options */
-    int n_ctx;              /* rows at most; 0: the model's training context */
+    int n_ctx;              /* rows of a session at most; 0: the model's training context */
     bool beyond;            /* n_ctx may be more than that */
     int n_batch; /* tokens of one forward pass at most; 0: 512. A longer eval is cut. Results do not depend on it but by rounding */
     int n_keep; /* tokens of one eval that can be kept for their logits, of width floats each; 0: n_ctx. 1 is enough to generate */
@@ -76,13 +78,48 @@ struct kvt_session_options {
     struct kvt_tap tap;
 };
 
-/* A session belongs to one thread at a time; the model may serve many sessions at once. */
+/* One pool of pages and the room of one forward pass, for any number of sessions. It and its sessions belong to one thread at a time;
+ * the model may serve many runners at once. */
+struct kvt_runner;
+
+/* For at most max_feeds sessions in one pass. RANGE for an n_ctx past the model's training context. */
+KVT_MUST_CHECK enum kvt_status kvt_runner_create(struct kvt_runner **out, const struct kvt_model *model,
+                                                 const struct kvt_session_options *options, int max_feeds,
+                                                 struct kvt_error *err);
+void kvt_runner_destroy(struct kvt_runner *runner); /* after its sessions */
+
+const struct kvt_plan *kvt_runner_plan(const struct kvt_runner *runner);
+/* Of all pages, those that sessions share counted once: now, and the most so far. */
+uint64_t kvt_runner_cache_bytes(const struct kvt_runner *runner);
+uint64_t kvt_runner_peak_cache_bytes(const struct kvt_runner *runner);
+
+/* A timeline of tokens with its cache, and the logits of its last evaluation. */
 struct kvt_session;
 
-/* RANGE for an n_ctx past the model's training context. All memory but cache pages is taken here. */
+/* An empty one in a runner. All memory but cache pages is taken here. */
+KVT_MUST_CHECK enum kvt_status kvt_session_open(struct kvt_session **out, struct kvt_runner *runner,
+                                                struct kvt_error *err);
+/* The same tokens and rows in another session of the runner, without logits; pages are shared until one of the two writes. */
+KVT_MUST_CHECK enum kvt_status kvt_session_fork(struct kvt_session **out, const struct kvt_session *session,
+                                                struct kvt_error *err);
+/* A session with a runner of its own. */
 KVT_MUST_CHECK enum kvt_status kvt_session_create(struct kvt_session **out, const struct kvt_model *model,
                                                   const struct kvt_session_options *options, struct kvt_error *err);
 void kvt_session_destroy(struct kvt_session *session);
+
+/* Tokens for one session of a pass. */
+struct kvt_feed {
+    struct kvt_session *session;
+    const int32_t *ids;
+    int n, keep; /* n >= 1; the last `keep` are kept for their logits, none if 0 */
+};
+
+/* One forward pass over distinct sessions of the runner, together at most n_batch tokens and n_keep kept. Each gets the rows and
+ * logits, to the bit, that it would get alone. Fails as a whole, without a token fed: ARG for wrong counts and ids outside the
+ * vocabulary (and where there is a tap, for more than one feed), LIMIT where a context or the cache's limit is too small,
+ * NOMEM. */
+KVT_MUST_CHECK enum kvt_status kvt_runner_eval(struct kvt_runner *runner, const struct kvt_feed *feeds, int n_feeds,
+                                               struct kvt_error *err);
 
 /* Feeds n >= 1 tokens after those that are there. Afterwards kvt_session_logits gives the logits after any of the tokens of
  * this call's last `keep` ones (keep in [1, n], at most the options' n_keep). ARG for an id outside the vocabulary, LIMIT if
@@ -91,7 +128,8 @@ void kvt_session_destroy(struct kvt_session *session);
 KVT_MUST_CHECK enum kvt_status kvt_session_eval(struct kvt_session *session, const int32_t *ids, int n, int keep,
                                                 const struct kvt_progress *progress, struct kvt_error *err);
 
-/* Logits after kept tokens [first, first + n), counted from the first kept one: dst[i * n_vocab + v]. */
+/* Logits after kept tokens [first, first + n), counted from the first kept one: dst[i * n_vocab + v]. They last until the next
+ * evaluation of any session of the runner. */
 KVT_MUST_CHECK enum kvt_status kvt_session_logits(struct kvt_session *session, int first, int n, float *dst,
                                                   struct kvt_error *err);
 
@@ -103,13 +141,32 @@ void kvt_session_logits_of(struct kvt_session *session, const float *outputs, in
 
 int kvt_session_n_rows(const struct kvt_session *session);
 int kvt_session_n_ctx(const struct kvt_session *session);
-/* Cuts the timeline to its first n tokens. */
-KVT_MUST_CHECK enum kvt_status kvt_session_trim(struct kvt_session *session, int n, struct kvt_error *err);
+const int32_t *kvt_session_ids(const struct kvt_session *session); /* of its n_rows tokens, until it changes */
+/* Cuts the timeline to its first n tokens; *out_exact as in kvt_seq_trim, may be NULL. */
+KVT_MUST_CHECK enum kvt_status kvt_session_trim(struct kvt_session *session, int n, bool *out_exact,
+                                                struct kvt_error *err);
 void kvt_session_clear(struct kvt_session *session);
 
 const struct kvt_plan *kvt_session_plan(const struct kvt_session *session);
 struct kvt_usage kvt_session_usage(const struct kvt_session *session); /* all layers */
 uint64_t kvt_session_peak_cache_bytes(const struct kvt_session *session);
+
+/* ---- sessions in files ------------------------------------------------------------------------------------------------ */
+
+/* Writes a session and up to 2^31 bytes of the caller's own as a snapshot (kvtile/snapshot.h) whose blob is
+ *     "KVTSESS" NUL, u32 version 1, u32 number of tokens, u64 kvt_model_fingerprint, u64 bytes of the caller's, tokens, those
+ * `path` is the old file or the whole new one, whatever happens. */
+KVT_MUST_CHECK enum kvt_status kvt_session_save(const struct kvt_session *session, const char *path, const void *extra,
+                                                size_t extra_bytes, struct kvt_error *err);
+/* The session becomes that of the file, without logits, and goes on as the one that was saved; the caller's bytes are added to
+ * extra (NULL: dropped). ARG where the file is of another model or plan, FORMAT where it is no session or damaged, LIMIT where it has
+ * more tokens than n_ctx. After a failure the session is as it was. */
+KVT_MUST_CHECK enum kvt_status kvt_session_load(struct kvt_session *session, const char *path, struct kvt_buf *extra,
+                                                struct kvt_error *err);
+
+/* Tells models apart without reading all of their weights: XXH3 of the file's size, its metadata, and of each tensor its name, type,
+ * shape and first bytes. */
+uint64_t kvt_model_fingerprint(const struct kvt_model *model);
 
 /* ---- sampling --------------------------------------------------------------------------------------------------------- */
 

@@ -153,14 +153,14 @@ static void trim_goes_back(void **state) {
         eval(session, 0, 180, 1);
         for (int i = 180; i < 200; i++) eval(session, i, 1, 1);
         logits_of(session, 0, 1, first);
-        assert_int_equal(kvt_session_trim(session, 180, NULL), KVT_OK);
+        assert_int_equal(kvt_session_trim(session, 180, NULL, NULL), KVT_OK);
         assert_int_equal(kvt_session_n_rows(session), 180);
         assert_int_equal(kvt_session_logits(session, 0, 1, again, NULL), KVT_ERR_ARG);
         for (int i = 180; i < 200; i++) eval(session, i, 1, 1);
         logits_of(session, 0, 1, again);
         assert_memory_equal(first, again, sizeof first);
-        assert_int_equal(kvt_session_trim(session, 201, NULL), KVT_ERR_RANGE);
-        assert_int_equal(kvt_session_trim(session, -1, NULL), KVT_ERR_RANGE);
+        assert_int_equal(kvt_session_trim(session, 201, NULL, NULL), KVT_ERR_RANGE);
+        assert_int_equal(kvt_session_trim(session, -1, NULL, NULL), KVT_ERR_RANGE);
 
         kvt_session_clear(session);
         assert_int_equal(kvt_session_n_rows(session), 0);

@@ -10,6 +10,7 @@
 #include "base/file.h"
 #include "cli/command.h"
 #include "cli/engine.h"
+#include "cli/gen.h"
 #include "cli/kv_options.h"
 #include "cli/plan_file.h"
 #include "cli/summary.h"
@@ -19,21 +20,13 @@ enum { PROMPT_MAX = 1 << 28 };
 /* ---- options ---------------------------------------------------------------------------------------------------------- */
 
 struct settings {
-    const char *model, *prompt, *file, *system, *template_name, *level;
-    int64_t n, n_ctx, n_batch, n_threads, top_k, seed;
-    double temp, top_p, min_p;
-    bool chat, show_special, quiet;
+    const char *model, *prompt, *file, *system, *template_name;
+    bool chat;
+    struct kvt_gen_settings gen;
     struct kvt_kv_settings kv;
 };
 
-static const struct settings defaults = {.n = 128,
-                                         .n_batch = 512,
-                                         .top_k = 40,
-                                         .seed = -1,
-                                         .temp = 0.8,
-                                         .top_p = 0.95,
-                                         .min_p = 0.05,
-                                         .kv = KVT_KV_DEFAULTS};
+static const struct settings defaults = {.gen = KVT_GEN_DEFAULTS(128), .kv = KVT_KV_DEFAULTS};
 
 #define AT(field) offsetof(struct settings, field)
 
@@ -51,34 +44,11 @@ static const struct kvt_opt options[] = {
      .needs = "chat"},
     {KVT_OPT_TEXT, .name = "template", .value = "NAME", .at = AT(template_name),
      .help = "the family of the chat template, where the file's is not recognised", .needs = "chat"},
-    {KVT_OPT_GROUP, .name = "Generation"},
-    {KVT_OPT_INT, .name = "max-tokens", .brief = "n", .also = "predict n-predict", .value = "N", .at = AT(n), .min = -1,
-     .max = 1 << 30, .help = "tokens at most; -1: until an end token or a full context"},
-    {KVT_OPT_FLOAT, .name = "temp", .also = "temperature", .value = "X", .at = AT(temp), .max = 100,
-     .help = "temperature; 0 takes the likeliest token, always"},
-    {KVT_OPT_INT, .name = "top-k", .value = "N", .at = AT(top_k), .max = 1 << 30,
-     .help = "choose among the N likeliest tokens; 0: all"},
-    {KVT_OPT_FLOAT, .name = "top-p", .value = "X", .at = AT(top_p), .max = 1,
-     .help = "and among the likeliest that together have probability X; 1: all"},
-    {KVT_OPT_FLOAT, .name = "min-p", .value = "X", .at = AT(min_p), .max = 1,
-     .help = "and among those with X times the probability of the likeliest; 0: all"},
-    {KVT_OPT_INT, .name = "seed", .brief = "s", .value = "N", .at = AT(seed), .min = -1, .max = 0xFFFFFFFFp0,
-     .help = "the same seed gives the same text; -1: a new one, which the summary tells"},
-    {KVT_OPT_FLAG, .name = "verbose-special", .at = AT(show_special), .help = "show control tokens in the text"},
-    {KVT_OPT_GROUP, .name = "Running"},
-    {KVT_OPT_INT, .name = "ctx-size", .brief = "c", .value = "N", .at = AT(n_ctx), .max = 1 << 30,
-     .help = "context: tokens of prompt and text at most; 0: what they need, up to the model's own"},
-    {KVT_OPT_INT, .name = "threads", .brief = "t", .value = "N", .at = AT(n_threads), .max = 1024,
-     .help = "threads; 0: as many as there are processors. The text does not depend on it"},
-    {KVT_OPT_INT, .name = "batch-size", .brief = "b", .value = "N", .at = AT(n_batch), .min = 1, .max = 1 << 20,
-     .help = "tokens of the prompt that are computed at a time"},
-    {KVT_OPT_TEXT, .name = "level", .value = "NAME", .at = AT(level),
-     .help = "instruction-set level: auto, ref, neon, avx2, avx512"},
-    {KVT_OPT_FLAG, .name = "quiet", .brief = "q", .at = AT(quiet), .help = "no progress bar and no summary"},
 };
 /* clang-format on */
 
-static const struct kvt_opt_shared shared[] = {{kvt_kv_options, KVT_KV_N_OPTIONS, AT(kv)}};
+static const struct kvt_opt_shared shared[] = {{kvt_gen_options, KVT_GEN_N_OPTIONS, AT(gen)},
+                                               {kvt_kv_options, KVT_KV_N_OPTIONS, AT(kv)}};
 
 /* ---- the run ---------------------------------------------------------------------------------------------------------- */
 
@@ -86,12 +56,10 @@ struct run {
     const struct settings *settings;
     struct kvt_engine engine;
     struct kvt_session *session;
-    struct kvt_sampler *sampler;
-    struct kvt_buf prompt, chat; /* as given; wrapped in the chat template */
+    struct kvt_gen gen;
+    struct kvt_buf prompt;
     struct kvt_buf piece, shown; /* the bytes of one token; what goes to standard output next */
     struct kvt_ids ids;
-    float *logits;
-    size_t n_logits;
     struct kvt_utf8_stream utf8;
     struct kvt_summary summary;
     bool ends_line; /* whether the text so far ends one */
@@ -118,52 +86,35 @@ static enum kvt_status read_prompt(struct run *r, struct kvt_error *err) {
     return KVT_OK;
 }
 
-static enum kvt_status find_template(const struct run *r, const struct kvt_chat_template **out, const char **source,
-                                     struct kvt_error *err) {
-    const char *name = r->settings->template_name, *own = kvt_model_info(r->engine.model).chat_template;
-    *source = NULL;
-    if (name) {
-        *out = kvt_chat_find(name);
-        if (*out) return KVT_OK;
-        return kvt_fail(err, KVT_ERR_ARG, "there is no chat template '%s'; known are %s", name, kvt_chat_names());
-    }
-    if (!own)
-        return kvt_fail(err, KVT_ERR_UNSUPPORTED, "the model has no chat template; name one with --template: %s",
-                        kvt_chat_names());
-    *out = kvt_chat_detect(own, strlen(own));
-    *source = own;
-    if (*out) return KVT_OK;
-    return kvt_fail(err, KVT_ERR_UNSUPPORTED,
-                    "the model's chat template is of no known family; name the nearest with --template: %s",
-                    kvt_chat_names());
-}
-
-/* Wraps the prompt in the chat template. */
-static enum kvt_status make_chat(struct run *r, struct kvt_error *err) {
+/* The prompt as a user's message. */
+static enum kvt_status encode_chat(struct run *r, struct kvt_error *err) {
     const struct kvt_chat_template *family = NULL;
     const char *source = NULL;
-    KVT_TRY(find_template(r, &family, &source, err));
+    KVT_TRY(kvt_gen_template(&family, &source, r->settings->template_name, r->engine.model, err));
     if (memchr(r->prompt.data, 0, r->prompt.len))
         return kvt_fail(err, KVT_ERR_ARG, "the prompt holds a zero byte, which a chat message cannot");
     struct kvt_chat_message messages[2];
     int n = 0;
     if (r->settings->system) messages[n++] = (struct kvt_chat_message){"system", r->settings->system};
     messages[n++] = (struct kvt_chat_message){"user", kvt_buf_text(&r->prompt)};
-    return kvt_chat_format(family, source, messages, n, true, &r->chat, err);
+    return kvt_chat_encode(kvt_model_text(r->engine.model), family, source, messages, n, true, &r->ids, err);
 }
 
-static enum kvt_status encode_prompt(struct run *r, struct kvt_error *err) {
+static enum kvt_status encode_text(struct run *r, struct kvt_error *err) {
     const struct kvt_text *text = kvt_model_text(r->engine.model);
     const int bos = kvt_text_bos(text);
     const bool add_bos = kvt_text_add_bos(text) && bos >= 0;
-    const struct kvt_buf *prompt = r->settings->chat ? &r->chat : &r->prompt;
-    if (r->settings->chat) KVT_TRY(make_chat(r, err));
     if (add_bos) KVT_TRY(no_memory(err, kvt_ids_add(&r->ids, bos)));
-    KVT_TRY(kvt_text_encode(text, kvt_buf_text(prompt), prompt->len, true, &r->ids, err));
-    if (add_bos && r->ids.len > 1 && r->ids.data[1] == bos) { /* the template or the user wrote it out */
+    KVT_TRY(kvt_text_encode(text, kvt_buf_text(&r->prompt), r->prompt.len, true, &r->ids, err));
+    if (add_bos && r->ids.len > 1 && r->ids.data[1] == bos) { /* the user wrote it out */
         r->ids.len--;
         memmove(r->ids.data, r->ids.data + 1, r->ids.len * sizeof *r->ids.data);
     }
+    return KVT_OK;
+}
+
+static enum kvt_status encode_prompt(struct run *r, struct kvt_error *err) {
+    KVT_TRY(r->settings->chat ? encode_chat(r, err) : encode_text(r, err));
     r->summary.n_prompt = (int)KVT_MIN(r->ids.len, (size_t)INT32_MAX);
     return KVT_OK;
 }
@@ -172,8 +123,8 @@ static enum kvt_status encode_prompt(struct run *r, struct kvt_error *err) {
 static enum kvt_status choose_context(const struct run *r, int *out, struct kvt_error *err) {
     const struct settings *s = r->settings;
     const int64_t n_prompt = (int64_t)r->ids.len, trained = kvt_model_info(r->engine.model).n_ctx_train;
-    int64_t n_ctx = s->n_ctx;
-    if (n_ctx == 0) n_ctx = s->n < 0 ? trained : KVT_MIN(n_prompt + s->n, trained);
+    int64_t n_ctx = s->gen.n_ctx;
+    if (n_ctx == 0) n_ctx = s->gen.n < 0 ? trained : KVT_MIN(n_prompt + s->gen.n, trained);
     if (n_prompt > n_ctx)
         return kvt_fail(err, KVT_ERR_ARG,
                         "the prompt has %lld tokens, the context holds %lld; shorten the prompt%s (the model was "
@@ -182,12 +133,6 @@ static enum kvt_status choose_context(const struct run *r, int *out, struct kvt_
                         (long long)trained);
     *out = (int)n_ctx;
     return KVT_OK;
-}
-
-static uint64_t random_seed(void) {
-    uint32_t seed = 0;
-    if (getentropy(&seed, sizeof seed) != 0) seed = (uint32_t)(kvt_clock_seconds() * 1e6);
-    return seed;
 }
 
 static enum kvt_status load(struct run *r, struct kvt_error *err) {
@@ -208,21 +153,17 @@ static enum kvt_status create_session(struct run *r, const char *kv, struct kvt_
                                     .start = s->kv.start,
                                     .rolling = s->kv.rolling,
                                     .n_keep = 1,
-                                    .n_batch = (int)s->n_batch,
-                                    .level = s->level,
+                                    .n_batch = (int)s->gen.n_batch,
+                                    .level = s->gen.level,
                                     .parallel = &r->engine.parallel,
                                     .cache_byte_limit = s->kv.limit};
     KVT_TRY(choose_context(r, &o.n_ctx, err));
     KVT_TRY(kvt_session_create(&r->session, r->engine.model, &o, err));
     r->summary.session = r->session;
-    const struct kvt_sample_options sample = {(float)s->temp, (int)s->top_k, (float)s->top_p, (float)s->min_p,
-                                              s->seed < 0 ? random_seed() : (uint64_t)s->seed};
-    r->summary.seed = sample.seed;
-    r->summary.greedy = s->temp == 0;
-    r->n_logits = (size_t)kvt_model_info(r->engine.model).n_vocab;
-    KVT_TRY(kvt_sampler_create(&r->sampler, &sample, (int)r->n_logits, NULL, err));
-    r->logits = kvt_take(&kvt_allocator_libc, r->n_logits, sizeof *r->logits);
-    return r->logits ? KVT_OK : kvt_fail(err, KVT_ERR_NOMEM, "out of memory for the logits");
+    KVT_TRY(kvt_gen_init(&r->gen, &s->gen, r->engine.model, err));
+    r->summary.seed = r->gen.seed;
+    r->summary.greedy = s->gen.temp == 0;
+    return KVT_OK;
 }
 
 static enum kvt_status prefill(struct run *r, struct kvt_error *err) {
@@ -257,35 +198,36 @@ static enum kvt_status show_prompt(struct run *r, struct kvt_error *err) {
 
 static enum kvt_status show_token(struct run *r, int id, struct kvt_error *err) {
     r->piece.len = 0;
-    KVT_TRY(no_memory(err, kvt_text_decode(kvt_model_text(r->engine.model), id, r->settings->show_special, &r->piece)));
+    KVT_TRY(
+        no_memory(err, kvt_text_decode(kvt_model_text(r->engine.model), id, r->settings->gen.show_special, &r->piece)));
     KVT_TRY(no_memory(err, kvt_utf8_feed(&r->utf8, kvt_buf_text(&r->piece), r->piece.len, &r->shown)));
     return show(r, err);
 }
 
-static int32_t pick(struct run *r, double *start) {
-    const int32_t id = kvt_sampler_pick(r->sampler, r->logits);
+static enum kvt_status pick(int32_t *out, struct run *r, double *start, struct kvt_error *err) {
+    KVT_TRY(kvt_gen_pick(out, &r->gen, r->session, err));
     if (r->summary.n_generated == 0)
         *start = kvt_clock_seconds();
     else
         r->summary.generation_seconds = kvt_clock_seconds() - *start;
-    return id;
+    return KVT_OK;
 }
 
 static enum kvt_status generate(struct run *r, struct kvt_error *err) {
     struct kvt_summary *s = &r->summary;
     double start = 0;
     s->ended_by = "-n";
-    while (s->n_generated != r->settings->n) {
+    while (s->n_generated != r->settings->gen.n) {
         if (kvt_term_interrupted()) return KVT_ERR_CANCELLED;
-        KVT_TRY(kvt_session_logits(r->session, 0, 1, r->logits, err));
-        const int32_t id = pick(r, &start);
+        int32_t id = 0;
+        KVT_TRY(pick(&id, r, &start, err));
         if (kvt_text_is_end(kvt_model_text(r->engine.model), id)) {
             s->ended_by = "an end token";
-            return r->settings->show_special ? show_token(r, id, err) : KVT_OK;
+            return r->settings->gen.show_special ? show_token(r, id, err) : KVT_OK;
         }
         s->n_generated++;
         KVT_TRY(show_token(r, id, err));
-        if (s->n_generated == r->settings->n) break;
+        if (s->n_generated == r->settings->gen.n) break;
         if (kvt_session_n_rows(r->session) == kvt_session_n_ctx(r->session)) {
             s->ended_by = "a full context";
             break;
@@ -310,16 +252,16 @@ static void end_line(const struct run *r) {
     if (!kvt_term_stdout_is_tty()) return;
     if (!r->ends_line) putchar('\n');
     fflush(stdout);
-    if (kvt_term_stderr_is_tty() && !r->settings->quiet) fputc('\n', stderr);
+    if (kvt_term_stderr_is_tty() && !r->settings->gen.quiet) fputc('\n', stderr);
 }
 
 static enum kvt_status run_all(struct run *r, struct kvt_error *err) {
     char kv[KVT_KV_TEXT_MAX];
     enum kvt_level level;
     KVT_TRY(kvt_kv_resolve(kv, &r->settings->kv, err));
-    if (r->settings->level) KVT_TRY(kvt_level_parse(&level, r->settings->level, err));
+    if (r->settings->gen.level) KVT_TRY(kvt_level_parse(&level, r->settings->gen.level, err));
     KVT_TRY(read_prompt(r, err));
-    KVT_TRY(kvt_engine_open(&r->engine, r->settings->n_threads, r->settings->quiet,
+    KVT_TRY(kvt_engine_open(&r->engine, r->settings->gen.n_threads, r->settings->gen.quiet,
                             err)); /* Ctrl-C means more from here on */
     KVT_TRY(load(r, err));
     KVT_TRY(encode_prompt(r, err));
@@ -329,26 +271,23 @@ static enum kvt_status run_all(struct run *r, struct kvt_error *err) {
     if (status != KVT_OK && status != KVT_ERR_CANCELLED)
         r->summary.ended_by = err->text[0] ? "a failure" : "a closed pipe";
     end_line(r);
-    if (!r->settings->quiet) kvt_summary_print(&r->summary);
+    if (!r->settings->gen.quiet) kvt_summary_print(&r->summary);
     return status;
 }
 
 static void finish(struct run *r) {
-    kvt_give(&kvt_allocator_libc, r->logits, r->n_logits, sizeof *r->logits);
-    kvt_sampler_destroy(r->sampler);
+    kvt_gen_finish(&r->gen);
     kvt_session_destroy(r->session);
     kvt_engine_close(&r->engine);
     kvt_ids_finish(&r->ids);
     kvt_buf_finish(&r->shown);
     kvt_buf_finish(&r->piece);
-    kvt_buf_finish(&r->chat);
     kvt_buf_finish(&r->prompt);
 }
 
 static enum kvt_status run(const void *settings, struct kvt_error *err) {
     struct run r = {.settings = settings, .ends_line = true};
     kvt_buf_init(&r.prompt, NULL, PROMPT_MAX);
-    kvt_buf_init(&r.chat, NULL, PROMPT_MAX + PROMPT_MAX);
     kvt_buf_init(&r.piece, NULL, PROMPT_MAX);
     kvt_buf_init(&r.shown, NULL, PROMPT_MAX);
     kvt_ids_init(&r.ids, NULL);
@@ -363,7 +302,7 @@ const struct kvt_command kvt_command_run = {
     .text =
         "Writes the text that follows a prompt to standard output as it comes, and a summary to standard error: speed, "
         "what the cache took and what an f16 cache would take, and the most memory in use. Control tokens that are "
-        "written out in the prompt are read as such. The speed of generation counts from the first token on.",
+        "written out in the prompt are read as such, but in a user's message (--chat) they are plain text. The speed of generation counts from the first token on.",
     .examples = "kvtile run models/plain.gguf -p \"The old house\" -n 64 --kv affine4g64\n"
                 "kvtile run chat.gguf --chat -p \"What is a key/value cache?\" -n -1\n"
                 "kvtile run models/plain.gguf -f letter.txt --temp 0 > answer.txt",

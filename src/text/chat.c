@@ -8,6 +8,7 @@
 
 #include "base/check.h"
 #include "text/utf8.h"
+#include "text/vocab.h"
 
 /* ---- finding ----------------------------------------------------------------------------------------------------------- */
 
@@ -77,9 +78,6 @@ static struct kvt_text_piece trim_lines(struct kvt_text_piece t) {
 static struct kvt_text_piece piece(const char *text) { return (struct kvt_text_piece){text, strlen(text)}; }
 
 static enum kvt_status add(struct kvt_buf *out, const char *text) { return kvt_buf_add(out, text, strlen(text)); }
-static enum kvt_status add_piece(struct kvt_buf *out, struct kvt_text_piece t) {
-    return kvt_buf_add(out, t.data, t.len);
-}
 
 /* ---- conversations ----------------------------------------------------------------------------------------------------- */
 
@@ -92,8 +90,32 @@ struct chat {
     int first;          /* of the messages that are turns */
     const char *system; /* written apart from the turns, or NULL */
     struct kvt_buf *out;
+    struct kvt_chat_text *text; /* whose spans are noted; NULL: none's */
     struct kvt_error *err;
 };
+
+/* What somebody said, in part or whole. */
+static enum kvt_status add_content(const struct chat *c, struct kvt_text_piece content) {
+    const size_t start = c->out->len;
+    KVT_TRY(kvt_buf_add(c->out, content.data, content.len));
+    if (!c->text || content.len == 0) return KVT_OK;
+    KVT_ASSERT(c->text->n_contents < c->text->room);
+    c->text->contents[c->text->n_contents++] = (struct kvt_text_span){start, c->out->len};
+    return KVT_OK;
+}
+
+/* Trims what was written from `start` on, its contents with it. */
+static void trim_from(const struct chat *c, size_t start) {
+    const struct kvt_text_piece whole = {c->out->data + start, c->out->len - start}, cut = trim(whole);
+    const size_t gone = (size_t)(cut.data - whole.data), end = start + cut.len;
+    memmove(c->out->data + start, cut.data, cut.len);
+    c->out->len = end;
+    for (int i = 0; c->text && i < c->text->n_contents; i++) {
+        struct kvt_text_span *span = &c->text->contents[i];
+        if (span->start >= start) span->start = KVT_MIN(KVT_MAX(span->start, start + gone) - gone, end);
+        if (span->end > start) span->end = KVT_MIN(KVT_MAX(span->end, start + gone) - gone, end);
+    }
+}
 
 static bool is_role(const struct kvt_chat_message *message, const char *role) {
     return strcmp(message->role, role) == 0;
@@ -145,7 +167,7 @@ static enum kvt_status add_system(const struct chat *c) {
         struct kvt_text_piece content = piece(c->system ? c->system : "");
         if (c->rules & KVT_CHAT_TRIM) content = trim(content);
         KVT_TRY(add(c->out, c->row->system.open));
-        KVT_TRY(add_piece(c->out, content));
+        KVT_TRY(add_content(c, content));
         return add(c->out, c->row->system.close);
     }
     bool given = is_role(&c->messages[0], "system");
@@ -165,15 +187,11 @@ static enum kvt_status add_user(const struct chat *c, int i) {
     const size_t before = c->out->len;
     if (takes_in) {
         KVT_TRY(add(c->out, c->row->system.open));
-        KVT_TRY(add(c->out, system));
+        KVT_TRY(add_content(c, piece(system)));
         KVT_TRY(add(c->out, c->row->system.close));
     }
-    KVT_TRY(add_piece(c->out, content));
-    if (c->rules & KVT_CHAT_TRIM_TURN) {
-        const struct kvt_text_piece whole = {c->out->data + before, c->out->len - before}, cut = trim(whole);
-        memmove(c->out->data + before, cut.data, cut.len);
-        c->out->len = before + cut.len;
-    }
+    KVT_TRY(add_content(c, content));
+    if (c->rules & KVT_CHAT_TRIM_TURN) trim_from(c, before);
     return add(c->out, c->row->user.close);
 }
 
@@ -204,11 +222,11 @@ static enum kvt_status add_assistant(const struct chat *c, int i) {
         while (content.len && content.data[0] == '\n' && (parted || last)) content.data++, content.len--;
         if (!answered && (last || trim_lines(thought).len)) {
             KVT_TRY(add(c->out, "<think>\n"));
-            KVT_TRY(add_piece(c->out, trim_lines(thought)));
+            KVT_TRY(add_content(c, trim_lines(thought)));
             KVT_TRY(add(c->out, "\n</think>\n\n"));
         }
     }
-    KVT_TRY(add_piece(c->out, content));
+    KVT_TRY(add_content(c, content));
     return add(c->out, c->row->assistant.close);
 }
 
@@ -219,7 +237,7 @@ static enum kvt_status add_turn(const struct chat *c, int i) {
     if (c->rules & KVT_CHAT_TRIM) content = trim(content);
     if (content.len == 0 && (c->rules & KVT_CHAT_SYSTEM_IF_ANY)) return KVT_OK;
     KVT_TRY(add(c->out, c->row->system.open));
-    KVT_TRY(add_piece(c->out, content));
+    KVT_TRY(add_content(c, content));
     return add(c->out, c->row->system.close);
 }
 
@@ -236,35 +254,111 @@ static enum kvt_status write_chat(const struct chat *c, bool add_reply) {
     return ends ? add(c->out, c->row->ending) : KVT_OK;
 }
 
+static enum kvt_status format(struct chat *c, const char *source, bool add_reply) {
+    struct kvt_buf plain;
+    kvt_buf_init(&plain, &c->out->allocator, source ? strlen(source) * 2 : 0);
+    enum kvt_status status = source ? kvt_chat_plain_form(&plain, source, strlen(source)) : KVT_OK;
+    if (status == KVT_OK) {
+        c->plain = source ? kvt_buf_text(&plain) : NULL;
+        const bool in_last = c->plain && strstr(c->plain, "loop.lastandsystem_message");
+        const bool in_first = c->plain && strstr(c->plain, "loop.firstandsystem_message");
+        if (in_last || in_first) {
+            c->rules &= ~(unsigned)(KVT_CHAT_SYSTEM_IN_USER | KVT_CHAT_SYSTEM_IN_LAST);
+            c->rules |= in_last ? KVT_CHAT_SYSTEM_IN_LAST : KVT_CHAT_SYSTEM_IN_USER;
+        }
+        const bool apart = c->rules & (KVT_CHAT_SYSTEM_FIRST | KVT_CHAT_SYSTEM_ALWAYS);
+        c->first = c->n > 0 && apart && is_role(&c->messages[0], "system");
+        const bool inside = c->rules & (KVT_CHAT_SYSTEM_IN_USER | KVT_CHAT_SYSTEM_IN_LAST);
+        c->system = c->first && !inside ? c->messages[0].content : NULL;
+        status = check(c);
+    }
+    if (status == KVT_OK) status = write_chat(c, add_reply);
+    kvt_buf_finish(&plain);
+    if (status == KVT_ERR_NOMEM || status == KVT_ERR_LIMIT)
+        kvt_fail(c->err, status, "the conversation does not fit into memory or its limit of %zu bytes", c->out->max);
+    return status;
+}
+
 enum kvt_status kvt_chat_format(const struct kvt_chat_template *family, const char *source,
                                 const struct kvt_chat_message *messages, int n, bool add_reply, struct kvt_buf *out,
                                 struct kvt_error *err) {
-    struct kvt_buf plain;
     struct chat c = {.row = family, .rules = family->rules, .messages = messages, .n = n, .out = out, .err = err};
     const size_t before = out->len;
-    kvt_buf_init(&plain, &out->allocator, source ? strlen(source) * 2 : 0);
-    enum kvt_status status = source ? kvt_chat_plain_form(&plain, source, strlen(source)) : KVT_OK;
-    if (status == KVT_OK) {
-        c.plain = source ? kvt_buf_text(&plain) : NULL;
-        const bool in_last = c.plain && strstr(c.plain, "loop.lastandsystem_message");
-        const bool in_first = c.plain && strstr(c.plain, "loop.firstandsystem_message");
-        if (in_last || in_first) {
-            c.rules &= ~(unsigned)(KVT_CHAT_SYSTEM_IN_USER | KVT_CHAT_SYSTEM_IN_LAST);
-            c.rules |= in_last ? KVT_CHAT_SYSTEM_IN_LAST : KVT_CHAT_SYSTEM_IN_USER;
-        }
-        const bool apart = c.rules & (KVT_CHAT_SYSTEM_FIRST | KVT_CHAT_SYSTEM_ALWAYS);
-        c.first = n > 0 && apart && is_role(&messages[0], "system");
-        const bool inside = c.rules & (KVT_CHAT_SYSTEM_IN_USER | KVT_CHAT_SYSTEM_IN_LAST);
-        c.system = c.first && !inside ? messages[0].content : NULL;
-        status = check(&c);
-    }
-    if (status == KVT_OK) status = write_chat(&c, add_reply);
-    kvt_buf_finish(&plain);
+    const enum kvt_status status = format(&c, source, add_reply);
     if (status != KVT_OK) {
         out->len = before;
         if (out->data) out->data[before] = 0;
     }
-    if (status == KVT_ERR_NOMEM || status == KVT_ERR_LIMIT)
-        kvt_fail(err, status, "the conversation does not fit into memory or its limit of %zu bytes", out->max);
+    return status;
+}
+
+/* ---- with the places of contents --------------------------------------------------------------------------------------- */
+
+void kvt_chat_text_init(struct kvt_chat_text *chat, const struct kvt_allocator *allocator, size_t max) {
+    *chat = (struct kvt_chat_text){.contents = NULL};
+    kvt_buf_init(&chat->text, allocator, max);
+}
+
+void kvt_chat_text_finish(struct kvt_chat_text *chat) {
+    kvt_give(&chat->text.allocator, chat->contents, (size_t)chat->room, sizeof *chat->contents);
+    kvt_buf_finish(&chat->text);
+    *chat = (struct kvt_chat_text){.text = chat->text};
+}
+
+/* Room for the contents of n messages: a message has at most two parts, and the system's may be taken into a user's. */
+static bool make_room(struct kvt_chat_text *chat, int n) {
+    if (n > (INT32_MAX - 2) / 2) return false;
+    const int room = KVT_MAX(n, 0) * 2 + 2;
+    if (room <= chat->room) return true;
+    struct kvt_text_span *contents = kvt_take(&chat->text.allocator, (size_t)room, sizeof *contents);
+    if (!contents) return false;
+    kvt_give(&chat->text.allocator, chat->contents, (size_t)chat->room, sizeof *contents);
+    chat->contents = contents;
+    chat->room = room;
+    return true;
+}
+
+enum kvt_status kvt_chat_write(const struct kvt_chat_template *family, const char *source,
+                               const struct kvt_chat_message *messages, int n, bool add_reply,
+                               struct kvt_chat_text *out, struct kvt_error *err) {
+    struct chat c = {.row = family,
+                     .rules = family->rules,
+                     .messages = messages,
+                     .n = n,
+                     .out = &out->text,
+                     .text = out,
+                     .err = err};
+    out->n_contents = 0;
+    out->text.len = 0;
+    if (!make_room(out, n)) return kvt_fail(err, KVT_ERR_NOMEM, "no memory for a conversation of %d messages", n);
+    return format(&c, source, add_reply);
+}
+
+/* ---- as tokens ---------------------------------------------------------------------------------------------------------- */
+
+int kvt_chat_bos(const struct kvt_text *text, const struct kvt_chat_template *family, const char *source) {
+    return kvt_text_add_bos(text) || kvt_chat_begins_with_bos(family, source) ? kvt_text_bos(text) : -1;
+}
+
+enum kvt_status kvt_chat_encode(const struct kvt_text *text, const struct kvt_chat_template *family, const char *source,
+                                const struct kvt_chat_message *messages, int n, bool add_reply, struct kvt_ids *out,
+                                struct kvt_error *err) {
+    const size_t before = out->len;
+    const int bos = kvt_chat_bos(text, family, source);
+    struct kvt_chat_text chat;
+    kvt_chat_text_init(&chat, &out->allocator, KVT_TEXT_MAX);
+    enum kvt_status status = kvt_chat_write(family, source, messages, n, add_reply, &chat, err);
+    if (status == KVT_OK && bos >= 0 && kvt_ids_add(out, bos) != KVT_OK)
+        status = kvt_fail(err, KVT_ERR_NOMEM, "no memory for the tokens of a conversation");
+    if (status == KVT_OK) {
+        const struct kvt_text_mixed mixed = {.data = kvt_buf_text(&chat.text),
+                                             .len = chat.text.len,
+                                             .plain = chat.contents,
+                                             .n_plain = chat.n_contents,
+                                             .after = -1};
+        status = kvt_text_encode_mixed(text, &mixed, out, err);
+    }
+    if (status != KVT_OK) out->len = before;
+    kvt_chat_text_finish(&chat);
     return status;
 }

@@ -81,8 +81,11 @@ enum kvt_status kvt_spm_decode(const struct kvt_text *text, int id, struct kvt_b
 int kvt_special_count(const struct kvt_text_spec *spec);
 void kvt_special_init(struct kvt_text *text);
 /* Whether some special token occurs. If so marks[i] is its id + 1 at its first byte, -1 at its others (and at white space it
- * eats), 0 elsewhere. As llama.cpp does, longer tokens are found before shorter ones, wherever they are. */
-bool kvt_special_find(const struct kvt_text *text, const char *data, size_t len, bool parse_special, int32_t *marks);
+ * eats), 0 elsewhere; marks are of data[from .. len). As llama.cpp does, longer tokens are found before shorter ones, wherever they are. */
+bool kvt_special_find(const struct kvt_text *text, const struct kvt_text_mixed *mixed, bool parse_special,
+                      int32_t *marks);
+/* Whether a token is looked for before anything else. */
+bool kvt_special_is(const struct kvt_text *text, int id);
 /* Whether a byte of the text could start one: if not, there is nothing to find. */
 bool kvt_special_possible(const struct kvt_text *text, const char *data, size_t len, bool parse_special);
 

@@ -11,6 +11,8 @@ static bool is_special(int type) {
     return type == KVT_TOKEN_USER || type == KVT_TOKEN_CONTROL || type == KVT_TOKEN_UNKNOWN;
 }
 
+bool kvt_special_is(const struct kvt_text *text, int id) { return is_special(text->vocab.types[id]); }
+
 static int find_name(const struct kvt_text *text, const char *name) {
     return kvt_vocab_find(&text->vocab, name, strlen(name));
 }
@@ -79,17 +81,39 @@ static bool may_be(const struct kvt_special *special, const char *data) {
            has_bit(special->second, (unsigned char)data[KVT_MIN(last, (size_t)1)]);
 }
 
+/* Whether [start, end) touches text that is plain whatever it looks like. */
+static bool is_plain(const struct kvt_text_mixed *mixed, size_t start, size_t end) {
+    int low = 0, high = mixed->n_plain; /* the first span that ends after start */
+    while (low < high) {
+        const int middle = low + (high - low) / 2;
+        if (mixed->plain[middle].end > start)
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    return low < mixed->n_plain && mixed->plain[low].start < end;
+}
+
+/* Whether a token that is written out at [start, end) counts. */
+static bool counts(const struct kvt_text *text, const struct kvt_text_mixed *mixed, bool parse_special, int id,
+                   size_t start, size_t end) {
+    if (id < 0 || !is_special(text->vocab.types[id])) return false;
+    const bool hidden = kvt_vocab_is_hidden(&text->vocab, id);
+    if (hidden && !parse_special) return false;
+    return !(hidden || kvt_text_is_end(text, id)) || !is_plain(mixed, start, end);
+}
+
 /* Tokens of one length, left to right, where nothing longer was found. What was found is at least this long, so it covers an
  * end of whatever it overlaps. */
-static bool find_one_length(const struct kvt_text *text, const struct kvt_special *special, const char *data,
-                            size_t len, bool parse_special, int32_t *marks) {
-    const size_t n = special->len;
+static bool find_one_length(const struct kvt_text *text, const struct kvt_special *special,
+                            const struct kvt_text_mixed *mixed, bool parse_special, int32_t *marks) {
+    const char *data = mixed->data + mixed->from;
+    const size_t n = special->len, len = mixed->len - mixed->from;
     bool found = false;
     for (size_t i = 0; i + n <= len; i++) {
         if (!may_be(special, data + i) || marks[i] != 0 || marks[i + n - 1] != 0) continue;
         const int id = kvt_vocab_find(&text->vocab, data + i, n);
-        if (id < 0 || !is_special(text->vocab.types[id])) continue;
-        if (!parse_special && kvt_vocab_is_hidden(&text->vocab, id)) continue;
+        if (!counts(text, mixed, parse_special, id, mixed->from + i, mixed->from + i + n)) continue;
         size_t end = i + n;
         while (eats_space(text, id) && end < len && marks[end] == 0 && blank(data[end])) end++;
         for (size_t k = i; k < end; k++) marks[k] = -1;
@@ -100,12 +124,13 @@ static bool find_one_length(const struct kvt_text *text, const struct kvt_specia
     return found;
 }
 
-bool kvt_special_find(const struct kvt_text *text, const char *data, size_t len, bool parse_special, int32_t *marks) {
+bool kvt_special_find(const struct kvt_text *text, const struct kvt_text_mixed *mixed, bool parse_special,
+                      int32_t *marks) {
     bool found = false;
-    memset(marks, 0, len * sizeof *marks);
+    memset(marks, 0, (mixed->len - mixed->from) * sizeof *marks);
     for (int i = 0; i < text->n_specials; i++)
         if (parse_special || text->specials[i].user)
-            found |= find_one_length(text, &text->specials[i], data, len, parse_special, marks);
+            found |= find_one_length(text, &text->specials[i], mixed, parse_special, marks);
     return found;
 }
 

@@ -169,30 +169,45 @@ static enum kvt_status encode_marked(struct kvt_encoding *e, const char *data, s
     return encode_plain(e, data + plain, len - plain);
 }
 
-static enum kvt_status encode(struct kvt_encoding *e, const char *data, size_t len, bool parse_special) {
+static enum kvt_status encode(struct kvt_encoding *e, const struct kvt_text_mixed *mixed, bool parse_special) {
+    const char *data = mixed->data + mixed->from;
+    const size_t len = mixed->len - mixed->from;
     if (!kvt_special_possible(e->text, data, len, parse_special)) return encode_plain(e, data, len);
     int32_t *marks = kvt_take(&e->text->allocator, len, sizeof *marks);
     if (!marks) return kvt_encoding_no_memory(e);
-    const bool found = kvt_special_find(e->text, data, len, parse_special, marks);
+    const bool found = kvt_special_find(e->text, mixed, parse_special, marks);
     const enum kvt_status status = found ? encode_marked(e, data, len, marks) : encode_plain(e, data, len);
     kvt_give(&e->text->allocator, marks, len, sizeof *marks);
     return status;
 }
 
-enum kvt_status kvt_text_encode(const struct kvt_text *text, const char *data, size_t len, bool parse_special,
-                                struct kvt_ids *out, struct kvt_error *err) {
-    if (len > KVT_TEXT_MAX)
-        return kvt_fail(err, KVT_ERR_LIMIT, "the text has %zu bytes; at most %d can be encoded at once", len,
+static enum kvt_status encode_all(const struct kvt_text *text, const struct kvt_text_mixed *mixed, bool parse_special,
+                                  struct kvt_ids *out, struct kvt_error *err) {
+    if (mixed->len > KVT_TEXT_MAX)
+        return kvt_fail(err, KVT_ERR_LIMIT, "the text has %zu bytes; at most %d can be encoded at once", mixed->len,
                         KVT_TEXT_MAX);
-    struct kvt_encoding e = {.text = text, .out = out, .err = err, .after_special = true};
+    struct kvt_encoding e = {
+        .text = text, .out = out, .err = err, .after_special = mixed->after < 0 || kvt_special_is(text, mixed->after)};
     const size_t before = out->len;
     kvt_merger_init(&e.merger, &text->allocator);
     kvt_buf_init(&e.scratch, &text->allocator, (size_t)KVT_TEXT_MAX * 3 + 3);
-    const enum kvt_status status = encode(&e, data, len, parse_special);
+    const enum kvt_status status = encode(&e, mixed, parse_special);
     kvt_buf_finish(&e.scratch);
     kvt_merger_finish(&e.merger);
     if (status != KVT_OK) out->len = before;
     return status;
+}
+
+enum kvt_status kvt_text_encode(const struct kvt_text *text, const char *data, size_t len, bool parse_special,
+                                struct kvt_ids *out, struct kvt_error *err) {
+    const struct kvt_text_mixed whole = {.data = data, .len = len, .after = -1};
+    return encode_all(text, &whole, parse_special, out, err);
+}
+
+enum kvt_status kvt_text_encode_mixed(const struct kvt_text *text, const struct kvt_text_mixed *mixed,
+                                      struct kvt_ids *out, struct kvt_error *err) {
+    KVT_ASSERT(mixed->from <= mixed->len && mixed->after < text->vocab.n);
+    return encode_all(text, mixed, true, out, err);
 }
 
 /* ---- decoding ---------------------------------------------------------------------------------------------------------- */

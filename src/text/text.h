@@ -72,6 +72,25 @@ KVT_MUST_CHECK enum kvt_status kvt_ids_add(struct kvt_ids *ids, int32_t id);
 KVT_MUST_CHECK enum kvt_status kvt_text_encode(const struct kvt_text *text, const char *data, size_t len,
                                                bool parse_special, struct kvt_ids *out, struct kvt_error *err);
 
+/* A stretch of a text. */
+struct kvt_text_span {
+    size_t start, end;
+};
+
+/* A text whose parts come from different hands: control tokens written out in it become those tokens, but for what lies in the
+ * spans `plain`, even in part: there a token that is hidden or ends generation is plain text. */
+struct kvt_text_mixed {
+    const char *data;
+    size_t len;
+    const struct kvt_text_span *plain; /* in order, apart from each other */
+    int n_plain;
+    size_t from; /* only what follows here is encoded, */
+    int after;   /* after this token; -1: at the start */
+};
+/* Appends the tokens of a mixed text. No BOS or EOS is added. */
+KVT_MUST_CHECK enum kvt_status kvt_text_encode_mixed(const struct kvt_text *text, const struct kvt_text_mixed *mixed,
+                                                     struct kvt_ids *out, struct kvt_error *err);
+
 /* Appends the bytes of one token: exactly what it adds to a text. Control tokens give nothing unless show_special. */
 KVT_MUST_CHECK enum kvt_status kvt_text_decode(const struct kvt_text *text, int id, bool show_special,
                                                struct kvt_buf *out);
@@ -102,7 +121,7 @@ const char *kvt_chat_name(const struct kvt_chat_template *family);
 const char *kvt_chat_names(void); /* "chatml, qwen3, llama2, ..." */
 /* The family of a GGUF's tokenizer.chat_template, or NULL if it is none that is known (or memory is out). */
 const struct kvt_chat_template *kvt_chat_detect(const char *source, size_t len);
-/* Appends the conversation as text for kvt_text_encode with parse_special; add_reply: open the assistant's turn.
+/* Appends the conversation as text; add_reply: open the assistant's turn.
  * `source` is the GGUF's template (NULL if the family was named by hand): some bring a default system message. A BOS token in
  * front is not written: whoever encodes the text puts it there if kvt_text_add_bos or kvt_chat_begins_with_bos. ARG for a
  * role or an order that the family does not know. */
@@ -111,5 +130,26 @@ KVT_MUST_CHECK enum kvt_status kvt_chat_format(const struct kvt_chat_template *f
                                                struct kvt_buf *out, struct kvt_error *err);
 /* Whether the template itself writes a BOS token in front. */
 bool kvt_chat_begins_with_bos(const struct kvt_chat_template *family, const char *source);
+
+/* A conversation as text, and where in it the contents of messages are. */
+struct kvt_chat_text {
+    struct kvt_buf text;
+    struct kvt_text_span *contents;
+    int n_contents, room;
+};
+void kvt_chat_text_init(struct kvt_chat_text *chat, const struct kvt_allocator *allocator, size_t max);
+void kvt_chat_text_finish(struct kvt_chat_text *chat);
+/* kvt_chat_format in the place of what was there. */
+KVT_MUST_CHECK enum kvt_status kvt_chat_write(const struct kvt_chat_template *family, const char *source,
+                                              const struct kvt_chat_message *messages, int n, bool add_reply,
+                                              struct kvt_chat_text *out, struct kvt_error *err);
+
+/* Appends the tokens of a conversation, BOS in front where tokenizer or template want it. Control tokens come from the template
+ * alone: what messages hold is plain text, whatever it looks like. */
+KVT_MUST_CHECK enum kvt_status kvt_chat_encode(const struct kvt_text *text, const struct kvt_chat_template *family,
+                                               const char *source, const struct kvt_chat_message *messages, int n,
+                                               bool add_reply, struct kvt_ids *out, struct kvt_error *err);
+/* The token that a conversation begins with; -1: none. */
+int kvt_chat_bos(const struct kvt_text *text, const struct kvt_chat_template *family, const char *source);
 
 #endif

@@ -23,6 +23,7 @@
 #ifndef KVTILE_CACHE_H
 #define KVTILE_CACHE_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "kvtile/codec.h"
@@ -58,6 +59,16 @@ struct kvt_plan_options {
     int64_t
         rolling; /* a query sees the sink and the newest rows, this many together; older ones are dropped by whole pages.
                            At least sink + tail + 128; 0: all rows */
+    bool hold_last; /* of more than two layers the last one keeps 16 bits */
+    bool fallback;  /* a layer whose rows a codec cannot store keeps 16 bits, instead of failing the plan */
+};
+
+/* Why a layer keeps 16 bits that was asked to encode. */
+enum kvt_kept {
+    KVT_KEPT_NOT,
+    KVT_KEPT_LAST,  /* hold_last */
+    KVT_KEPT_SHAPE, /* fallback */
+    KVT_KEPT_WINDOW /* its window lies within the rows that stay in 16 bits anyway */
 };
 
 /* The names that kvt_plan_options.kv may have alone, for lists: codecs that store both sides, then pairs ("kvt4" is
@@ -75,17 +86,20 @@ struct kvt_layer_plan {
     int64_t start;
     int64_t window; /* newest rows that a query sees beside the sink, its own included; 0: all */
     int granularity;
+    enum kvt_kept kept;
     const char *reason; /* why this layer has what it has; lives as long as the plan */
 };
 
 /* Makes a plan. ARG for options that make no sense, UNSUPPORTED if a codec cannot store a layer's rows (the sentence names
- * layer, side and rule). allocator may be NULL. */
+ * layer, side and rule) and there is no fallback. allocator may be NULL. */
 KVT_API KVT_MUST_CHECK enum kvt_status kvt_plan_create(struct kvt_plan **out, const struct kvt_shape *shape,
                                                        const struct kvt_plan_options *options,
                                                        const struct kvt_allocator *allocator, struct kvt_error *err);
 KVT_API void kvt_plan_destroy(struct kvt_plan *plan); /* NULL is fine */
 
 KVT_API int kvt_plan_n_layers(const struct kvt_plan *plan);
+/* Layers that encode one side at least. */
+KVT_API int kvt_plan_n_encoded(const struct kvt_plan *plan);
 /* Borrowed from the plan; NULL if there is no such layer. */
 KVT_API const struct kvt_layer_plan *kvt_plan_layer(const struct kvt_plan *plan, int layer);
 /* The plan as a string that kvt_plan_options.kv takes ("kivi4g32,affine4g64"); lives as long as the plan. */

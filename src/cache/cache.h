@@ -7,6 +7,7 @@
 
 #include "base/alloc.h"
 #include "base/check.h"
+#include "cache/policy.h"
 #include "kernel/kernel.h"
 #include "kvtile/cache.h"
 
@@ -42,7 +43,8 @@ static inline void *kvt_page_tile(const struct kvt_page *page, const struct kvt_
 
 /* One layer of a plan, with all that follows from it. */
 struct kvt_layer {
-    struct kvt_layer_plan plan;
+    struct kvt_layer_plan plan; /* its reason is the text below */
+    char reason[KVT_REASON_MAX];
     struct kvt_page_shape page[KVT_REGION_COUNT]; /* sink and tail are alike */
     float limit[KVT_SIDE_COUNT];                  /* the largest magnitude of a row's element */
     const struct kvt_codec *queries_codec; /* where the K codec uses queries: of those beside each head's tiles in */

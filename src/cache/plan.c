@@ -8,6 +8,7 @@
 #include "base/check.h"
 #include "cache/cache.h"
 #include "cache/plan_text.h"
+#include "cache/policy.h"
 
 static void init_page(struct kvt_page_shape *page, const struct kvt_codec *const codec[KVT_SIDE_COUNT],
                       const struct kvt_layer_shape *shape) {
@@ -15,18 +16,6 @@ static void init_page(struct kvt_page_shape *page, const struct kvt_codec *const
     kvt_codec_describe(codec[KVT_SIDE_V], KVT_SIDE_V, shape->v_size, &page->tile[KVT_SIDE_V]);
     page->head_bytes = page->tile[KVT_SIDE_K].bytes + page->tile[KVT_SIDE_V].bytes;
     page->bytes = KVT_PAGE_HEADER + (size_t)shape->n_kv_heads * page->head_bytes;
-}
-
-static enum kvt_status check_shape(const struct kvt_layer_shape *shape, int layer,
-                                   const struct kvt_codec *const codec[KVT_SIDE_COUNT], struct kvt_error *err) {
-    if (shape->n_kv_heads < 1 || shape->n_kv_heads > 1024 || shape->window < 0)
-        return kvt_fail(err, KVT_ERR_ARG,
-                        "layer %d: %d KV heads, window %d: heads must be 1 to 1024, windows not negative", layer,
-                        shape->n_kv_heads, shape->window);
-    struct kvt_error why;
-    enum kvt_status status = kvt_codec_fits(codec[KVT_SIDE_K], KVT_SIDE_K, shape->k_size, &why);
-    if (status == KVT_OK) status = kvt_codec_fits(codec[KVT_SIDE_V], KVT_SIDE_V, shape->v_size, &why);
-    return status == KVT_OK ? KVT_OK : kvt_fail(err, status, "layer %d: %s", layer, why.text);
 }
 
 static const struct kvt_codec *wide_codec(const struct kvt_codec *codec) {
@@ -42,8 +31,6 @@ static void add_queries(struct kvt_layer *layer) {
     kvt_codec_describe(layer->queries_codec, KVT_SIDE_K, layer->plan.shape.k_size / KVT_QUERIES_PARTS, &layer->queries);
     tail->head_bytes += layer->queries.bytes;
     tail->bytes += (size_t)layer->plan.shape.n_kv_heads * layer->queries.bytes;
-    if (!layer->plan.shape.window)
-        layer->plan.reason = "as asked; the classes of keys by queries where append gives them, else by range";
 }
 
 static void init_layer(struct kvt_layer *layer, const struct kvt_layer_shape *shape,
@@ -63,7 +50,6 @@ static void init_layer(struct kvt_layer *layer, const struct kvt_layer_shape *sh
     plan->tail = o->tail;
     plan->start = o->start;
     plan->window = shape->window ? shape->window : o->rolling ? o->rolling - o->sink : 0;
-    plan->reason = shape->window && o->sink ? "as asked, but for the sink: the layer has a window" : "as asked";
     layer->direct = plan->granularity == 1 && o->tail == 0 && o->start == 0;
     init_page(&layer->page[KVT_REGION_SINK], plan->wide, shape);
     init_page(&layer->page[KVT_REGION_BODY], plan->codec, shape);
@@ -86,25 +72,38 @@ static enum kvt_status check_options(const struct kvt_shape *shape, const struct
     return KVT_OK;
 }
 
-/* Everything but the layers' codecs is checked; makes the plan of them. */
-static enum kvt_status make_plan(struct kvt_plan **out, const struct kvt_shape *shape, const struct kvt_kv_pair *pairs,
+/* Each layer by the policy: `pairs` become what is stored. */
+static enum kvt_status init_layers(struct kvt_plan *plan, const struct kvt_shape *shape, struct kvt_kv_pair *pairs,
+                                   const struct kvt_plan_options *o, struct kvt_error *err) {
+    for (int l = 0; l < plan->n_layers; l++) {
+        const struct kvt_layer_shape *s = &shape->layers[l];
+        struct kvt_layer *layer = &plan->layers[l];
+        enum kvt_kept kept = KVT_KEPT_NOT;
+        KVT_TRY(kvt_policy_decide(&pairs[l], &kept, layer->reason, shape, l, o, err));
+        init_layer(layer, s, pairs[l].codec, o);
+        layer->plan.kept = kept;
+        layer->plan.reason = layer->reason;
+        plan->max_heads = KVT_MAX(plan->max_heads, s->n_kv_heads);
+        plan->max_row = KVT_MAX(plan->max_row, KVT_MAX(s->k_size, s->v_size));
+    }
+    plan->kv = kvt_plan_write(pairs, plan->n_layers, &plan->allocator);
+    return plan->kv ? KVT_OK : kvt_fail(err, KVT_ERR_NOMEM, "no memory for a plan of %d layers", plan->n_layers);
+}
+
+/* Everything but the layers is checked; makes the plan of them. */
+static enum kvt_status make_plan(struct kvt_plan **out, const struct kvt_shape *shape, struct kvt_kv_pair *pairs,
                                  const struct kvt_plan_options *o, const struct kvt_allocator *a,
                                  struct kvt_error *err) {
-    for (int l = 0; l < shape->n_layers; l++) KVT_TRY(check_shape(&shape->layers[l], l, pairs[l].codec, err));
     struct kvt_plan *plan = kvt_take_zero(a, 1, sizeof *plan);
     if (!plan) return kvt_fail(err, KVT_ERR_NOMEM, "no memory for a plan");
     *plan = (struct kvt_plan){.allocator = *a, .n_layers = shape->n_layers};
     plan->layers = kvt_take_zero(a, (size_t)shape->n_layers, sizeof *plan->layers);
-    plan->kv = kvt_plan_write(pairs, shape->n_layers, a);
-    if (!plan->layers || !plan->kv) {
+    enum kvt_status status = plan->layers
+                                 ? init_layers(plan, shape, pairs, o, err)
+                                 : kvt_fail(err, KVT_ERR_NOMEM, "no memory for a plan of %d layers", shape->n_layers);
+    if (status != KVT_OK) {
         kvt_plan_destroy(plan);
-        return kvt_fail(err, KVT_ERR_NOMEM, "no memory for a plan of %d layers", shape->n_layers);
-    }
-    for (int l = 0; l < plan->n_layers; l++) {
-        const struct kvt_layer_shape *s = &shape->layers[l];
-        init_layer(&plan->layers[l], s, pairs[l].codec, o);
-        plan->max_heads = KVT_MAX(plan->max_heads, s->n_kv_heads);
-        plan->max_row = KVT_MAX(plan->max_row, KVT_MAX(s->k_size, s->v_size));
+        return status;
     }
     *out = plan;
     return KVT_OK;
@@ -138,6 +137,15 @@ int kvt_plan_n_layers(const struct kvt_plan *plan) { return plan->n_layers; }
 
 const struct kvt_layer_plan *kvt_plan_layer(const struct kvt_plan *plan, int layer) {
     return layer >= 0 && layer < plan->n_layers ? &plan->layers[layer].plan : NULL;
+}
+
+int kvt_plan_n_encoded(const struct kvt_plan *plan) {
+    int n = 0;
+    for (int l = 0; l < plan->n_layers; l++) {
+        const struct kvt_layer_plan *layer = &plan->layers[l].plan;
+        n += !layer->codec[KVT_SIDE_K]->info.plain || !layer->codec[KVT_SIDE_V]->info.plain;
+    }
+    return n;
 }
 
 const char *kvt_plan_kv(const struct kvt_plan *plan) { return plan->kv; }

@@ -19,6 +19,7 @@ static struct kvt_plan *copy_plan(const struct kvt_plan *plan, const struct kvt_
         return NULL;
     }
     memcpy(copy->layers, plan->layers, (size_t)plan->n_layers * sizeof *copy->layers);
+    for (int l = 0; l < copy->n_layers; l++) copy->layers[l].plan.reason = copy->layers[l].reason;
     return copy;
 }
 

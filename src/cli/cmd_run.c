@@ -8,11 +8,10 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/file.h"
+#include "cli/choice.h"
 #include "cli/command.h"
 #include "cli/engine.h"
 #include "cli/gen.h"
-#include "cli/kv_options.h"
-#include "cli/plan_file.h"
 #include "cli/summary.h"
 
 enum { PROMPT_MAX = 1 << 28 };
@@ -55,6 +54,7 @@ static const struct kvt_opt_shared shared[] = {{kvt_gen_options, KVT_GEN_N_OPTIO
 struct run {
     const struct settings *settings;
     struct kvt_engine engine;
+    struct kvt_choice choice;
     struct kvt_session *session;
     struct kvt_gen gen;
     struct kvt_buf prompt;
@@ -143,22 +143,19 @@ static enum kvt_status load(struct run *r, struct kvt_error *err) {
     return status;
 }
 
-static enum kvt_status create_session(struct run *r, const char *kv, struct kvt_error *err) {
+static enum kvt_status create_session(struct run *r, struct kvt_error *err) {
     const struct settings *s = r->settings;
-    struct kvt_plan_file plan;
-    KVT_TRY(kvt_plan_file_resolve(&plan, kv, s->kv.sink, s->kv.tail, r->engine.model, err));
-    struct kvt_session_options o = {.kv = plan.kv,
-                                    .sink = plan.sink,
-                                    .tail = plan.tail,
-                                    .start = s->kv.start,
-                                    .rolling = s->kv.rolling,
+    struct kvt_choice_request request = {.kv = &s->kv, .n_sessions = 1, .level = s->gen.level, .quiet = s->gen.quiet};
+    KVT_TRY(choose_context(r, &request.n_ctx, err));
+    KVT_TRY(kvt_choice_make(&r->choice, &r->engine, &request, err));
+    struct kvt_session_options o = {.n_ctx = request.n_ctx,
                                     .n_keep = 1,
                                     .n_batch = (int)s->gen.n_batch,
                                     .level = s->gen.level,
-                                    .parallel = &r->engine.parallel,
-                                    .cache_byte_limit = s->kv.limit};
-    KVT_TRY(choose_context(r, &o.n_ctx, err));
+                                    .parallel = &r->engine.parallel};
+    kvt_choice_apply(&o, &r->choice);
     KVT_TRY(kvt_session_create(&r->session, r->engine.model, &o, err));
+    KVT_TRY(kvt_choice_tell(&r->choice, &r->engine, &request, err));
     r->summary.session = r->session;
     KVT_TRY(kvt_gen_init(&r->gen, &s->gen, r->engine.model, err));
     r->summary.seed = r->gen.seed;
@@ -256,16 +253,16 @@ static void end_line(const struct run *r) {
 }
 
 static enum kvt_status run_all(struct run *r, struct kvt_error *err) {
-    char kv[KVT_KV_TEXT_MAX];
+    struct kvt_kv_wish wish;
     enum kvt_level level;
-    KVT_TRY(kvt_kv_resolve(kv, &r->settings->kv, err));
+    KVT_TRY(kvt_kv_resolve(&wish, &r->settings->kv, NULL, err)); /* nonsense is found before any work */
     if (r->settings->gen.level) KVT_TRY(kvt_level_parse(&level, r->settings->gen.level, err));
     KVT_TRY(read_prompt(r, err));
     KVT_TRY(kvt_engine_open(&r->engine, r->settings->gen.n_threads, r->settings->gen.quiet,
                             err)); /* Ctrl-C means more from here on */
     KVT_TRY(load(r, err));
     KVT_TRY(encode_prompt(r, err));
-    KVT_TRY(create_session(r, kv, err));
+    KVT_TRY(create_session(r, err));
     const enum kvt_status status = produce(r, err);
     if (status == KVT_ERR_CANCELLED) r->summary.ended_by = "Ctrl-C";
     if (status != KVT_OK && status != KVT_ERR_CANCELLED)
@@ -278,6 +275,7 @@ static enum kvt_status run_all(struct run *r, struct kvt_error *err) {
 static void finish(struct run *r) {
     kvt_gen_finish(&r->gen);
     kvt_session_destroy(r->session);
+    kvt_choice_finish(&r->choice);
     kvt_engine_close(&r->engine);
     kvt_ids_finish(&r->ids);
     kvt_buf_finish(&r->shown);

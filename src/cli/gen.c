@@ -35,7 +35,7 @@ const struct kvt_opt kvt_gen_options[KVT_GEN_N_OPTIONS] = {
      .help = "tokens of the prompt that are computed at a time"},
     {KVT_OPT_TEXT, .name = "level", .value = "NAME", .at = AT(level),
      .help = "instruction-set level: auto, ref, neon, avx2, avx512"},
-    {KVT_OPT_FLAG, .name = "quiet", .brief = "q", .at = AT(quiet), .help = "no progress bar and no summary"},
+    {KVT_OPT_FLAG, .name = "quiet", .brief = "q", .at = AT(quiet), .help = "no progress bar, no [kv] lines and no summary"},
 };
 /* clang-format on */
 

@@ -65,7 +65,8 @@ static enum kvt_status add_names(struct kvt_buf *out, const struct kvt_opt *o, c
 /* The help sentence with what the table knows besides; `field` holds the default. */
 static enum kvt_status add_meaning(struct kvt_buf *out, const struct kvt_opt *o, const void *field) {
     KVT_TRY(kvt_buf_addf(out, "%s", o->help));
-    if (o->kind == KVT_OPT_INT && *(const int64_t *)field != 0)
+    const double number = o->kind == KVT_OPT_INT ? (double)*(const int64_t *)field : 0;
+    if (number != 0 && number >= o->min && number <= o->max) /* outside: nothing was said */
         KVT_TRY(kvt_buf_addf(out, " (default %lld)", (long long)*(const int64_t *)field));
     if (o->kind == KVT_OPT_FLOAT && *(const double *)field != 0)
         KVT_TRY(kvt_buf_addf(out, " (default %g)", *(const double *)field));

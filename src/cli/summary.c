@@ -32,14 +32,6 @@ static void print_regions(const struct kvt_usage *usage) {
     }
 }
 
-/* Whether keys of a layer are encoded by the queries that come with them; the program gives them always. */
-static bool uses_queries(const struct kvt_plan *plan) {
-    bool uses = false;
-    for (int l = 0; l < kvt_plan_n_layers(plan); l++)
-        uses |= kvt_codec_info(kvt_plan_layer(plan, l)->codec[KVT_SIDE_K]).queries;
-    return uses;
-}
-
 static void print_cache(const struct kvt_summary *s) {
     char size[KVT_TERM_BYTES_MAX], other[KVT_TERM_BYTES_MAX];
     const struct kvt_usage usage = kvt_session_usage(s->session);
@@ -50,7 +42,7 @@ static void print_cache(const struct kvt_summary *s) {
     if (f16 > 0)
         fprintf(stderr, ", %.3f of the %s of f16", (double)usage.total_bytes / (double)f16, kvt_term_bytes(other, f16));
     if (peak > usage.total_bytes) fprintf(stderr, " (%s at its peak)", kvt_term_bytes(other, peak));
-    fprintf(stderr, "%s\n", uses_queries(kvt_session_plan(s->session)) ? "; classes of keys by queries" : "");
+    fputc('\n', stderr);
     print_regions(&usage);
 }
 

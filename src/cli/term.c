@@ -142,3 +142,35 @@ uint64_t kvt_term_peak_bytes(void) {
     struct rusage usage;
     return getrusage(RUSAGE_SELF, &usage) == 0 ? (uint64_t)usage.ru_maxrss * 1024 : 0; /* Linux counts in KiB */
 }
+
+/* The number after a name at a line's beginning of a file; false where there is none. */
+static bool number_of(const char *path, const char *name, uint64_t *out) {
+    FILE *f = fopen(path, "re");
+    char line[160];
+    bool found = false;
+    if (!f) return false;
+    while (!found && fgets(line, sizeof line, f)) {
+        unsigned long long n;
+        if (strncmp(line, name, strlen(name)) != 0 || sscanf(line + strlen(name), "%llu", &n) != 1) continue;
+        *out = n;
+        found = true;
+    }
+    fclose(f);
+    return found;
+}
+
+/* What a control group's limit leaves; pages of files that nobody used of late can go. */
+static bool group_bytes(uint64_t *out) {
+    uint64_t max, current, files = 0;
+    if (!number_of("/sys/fs/cgroup/memory.max", "", &max)) return false; /* "max" is no number */
+    if (!number_of("/sys/fs/cgroup/memory.current", "", &current)) return false;
+    if (!number_of("/sys/fs/cgroup/memory.stat", "inactive_file ", &files)) files = 0;
+    *out = max + files > current ? max + files - current : 0;
+    return true;
+}
+
+uint64_t kvt_term_free_bytes(void) {
+    uint64_t kib = 0, group = 0;
+    if (!number_of("/proc/meminfo", "MemAvailable:", &kib)) return 0;
+    return group_bytes(&group) ? KVT_MIN(group, kib * 1024) : kib * 1024;
+}

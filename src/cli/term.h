@@ -39,6 +39,8 @@ int kvt_term_n_processors(void);
 /* Threads for -t: n, or where n is 0 as many as kvt_term_n_processors says. */
 KVT_MUST_CHECK enum kvt_status kvt_term_threads(struct kvt_threads **out, int64_t n, struct kvt_error *err);
 
+/* Memory that new pages can have now: of the machine, or what the control group leaves of it. 0: unknown. */
+uint64_t kvt_term_free_bytes(void);
 /* The most memory that the process has had resident. */
 uint64_t kvt_term_peak_bytes(void);
 

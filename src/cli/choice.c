@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * From options to a cache: names, plan files and auto become a plan, which is told and tried. */
+#include "cli/choice.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "cli/auto.h"
+#include "cli/plan_file.h"
+
+/* ---- the plan --------------------------------------------------------------------------------------------------------- */
+
+static enum kvt_status make_plan(struct kvt_choice *c, const struct kvt_model *model, const char *kv, bool hold_last,
+                                 bool strict, struct kvt_error *err) {
+    const struct kvt_shape shape = kvt_model_shape(model);
+    const struct kvt_plan_options options = {.struct_size = sizeof options,
+                                             .kv = kv,
+                                             .sink = c->sink,
+                                             .tail = c->tail,
+                                             .start = c->start,
+                                             .rolling = c->rolling,
+                                             .hold_last = hold_last,
+                                             .fallback = !strict};
+    return kvt_plan_create(&c->plan, &shape, &options, NULL, err);
+}
+
+/* A cache by name: a plan's string or a file. */
+static enum kvt_status from_name(struct kvt_choice *c, const struct kvt_kv_wish *wish, const struct kvt_kv_settings *s,
+                                 const struct kvt_model *model, struct kvt_error *err) {
+    struct kvt_plan_file file;
+    KVT_TRY(kvt_plan_file_resolve(&file, wish->kv, 0, 0, model, err));
+    c->sink = wish->sink >= 0 ? (int)wish->sink : file.sink;
+    c->tail = wish->tail >= 0 ? (int)wish->tail : file.tail;
+    snprintf(c->why, sizeof c->why, "%s", wish->why);
+    return make_plan(c, model, file.kv, wish->hold_last, s->strict, err);
+}
+
+static enum kvt_status from_auto(struct kvt_choice *c, const struct kvt_kv_wish *wish,
+                                 const struct kvt_choice_request *request, struct kvt_engine *engine,
+                                 struct kvt_error *err) {
+    const struct kvt_auto_request ask = {
+        .wish = wish,
+        .start = request->kv->start,
+        .rolling = request->kv->rolling,
+        .n_ctx = request->n_ctx,
+        .n_sessions = KVT_MAX(request->n_sessions, 1),
+        .memory = kvt_auto_memory(request->kv, engine->model),
+    };
+    struct kvt_auto_pick pick;
+    KVT_TRY(kvt_auto_choose(&pick, engine->model, &ask, err));
+    c->sink = pick.sink;
+    c->tail = pick.tail;
+    snprintf(c->why, sizeof c->why, "%s", pick.why);
+    return make_plan(c, engine->model, pick.kv, wish->hold_last, request->kv->strict, err);
+}
+
+/* What a cache of f16 takes; 0 if that cannot be said. */
+static uint64_t f16_bytes(const struct kvt_model *model, const struct kvt_choice_request *request) {
+    const struct kvt_shape shape = kvt_model_shape(model);
+    const struct kvt_plan_options options = {.struct_size = sizeof options, .rolling = request->kv->rolling};
+    struct kvt_plan *plan = NULL;
+    if (kvt_plan_create(&plan, &shape, &options, NULL, NULL) != KVT_OK) return 0;
+    const uint64_t bytes = kvt_plan_bytes(plan, request->n_ctx);
+    kvt_plan_destroy(plan);
+    return bytes;
+}
+
+/* ---- the lines -------------------------------------------------------------------------------------------------------- */
+
+static bool uses_queries(const struct kvt_plan *plan) {
+    bool uses = false;
+    for (int l = 0; l < kvt_plan_n_layers(plan); l++)
+        uses |= kvt_codec_info(kvt_plan_layer(plan, l)->codec[KVT_SIDE_K]).queries;
+    return uses;
+}
+
+/* Whether a full context ever has an encoded row. */
+static bool ever_encodes(const struct kvt_plan *plan, int n_ctx) {
+    for (int l = 0; l < kvt_plan_n_layers(plan); l++) {
+        const struct kvt_layer_plan *layer = kvt_plan_layer(plan, l);
+        const bool plain =
+            kvt_codec_info(layer->codec[KVT_SIDE_K]).plain && kvt_codec_info(layer->codec[KVT_SIDE_V]).plain;
+        if (!plain && kvt_plan_body_end(plan, l, n_ctx) > layer->sink) return true;
+    }
+    return false;
+}
+
+static void print_sizes(const struct kvt_choice *c, const struct kvt_choice_request *r) {
+    char size[KVT_TERM_BYTES_MAX];
+    fprintf(stderr, "; %s at %d tokens", kvt_term_bytes(size, c->bytes), r->n_ctx);
+    if (r->n_sessions > 1) fprintf(stderr, " of %d sessions", r->n_sessions);
+    if (c->f16_bytes > 0 && c->f16_bytes != c->bytes)
+        fprintf(stderr, ", %.3f of f16", (double)c->bytes / (double)c->f16_bytes);
+}
+
+static void print_line(const struct kvt_choice *c, const struct kvt_choice_request *r, const char *label) {
+    const int n = kvt_plan_n_layers(c->plan), n_encoded = kvt_plan_n_encoded(c->plan);
+    fprintf(stderr, "[kv] %s%.120s", label, kvt_plan_kv(c->plan));
+    if (c->sink) fprintf(stderr, " sink=%d", c->sink);
+    if (c->tail) fprintf(stderr, " tail=%d", c->tail);
+    if (c->start) fprintf(stderr, " start=%lld", (long long)c->start);
+    if (c->rolling) fprintf(stderr, " window=%lld", (long long)c->rolling);
+    fprintf(stderr, " -> quantized %d/%d layers", n_encoded, n);
+    print_sizes(c, r);
+    if (uses_queries(c->plan)) fprintf(stderr, "; classes of keys by queries");
+    if (n_encoded > 0 && !ever_encodes(c->plan, r->n_ctx))
+        fprintf(stderr, "; so short a context stays in 16 bits: sink, tail and an unfinished group hold all of it");
+    fputc('\n', stderr);
+}
+
+/* Layers that keep 16 bits although they were asked to encode, each reason once for neighbours. */
+static void print_kept(const struct kvt_plan *plan, const char *label) {
+    const int n = kvt_plan_n_layers(plan);
+    for (int first = 0, end; first < n; first = end) {
+        const struct kvt_layer_plan *layer = kvt_plan_layer(plan, first);
+        for (end = first + 1; end < n && strcmp(kvt_plan_layer(plan, end)->reason, layer->reason) == 0;) end++;
+        if (layer->kept == KVT_KEPT_NOT) continue;
+        if (end - first > 1)
+            fprintf(stderr, "[kv] %slayers %d-%d in 16 bits: %s\n", label, first, end - 1, layer->reason);
+        else
+            fprintf(stderr, "[kv] %slayer %d in 16 bits: %s\n", label, first, layer->reason);
+    }
+}
+
+static void print_choice(const struct kvt_choice *c, const struct kvt_choice_request *r) {
+    char label[80] = "";
+    if (r->label) snprintf(label, sizeof label, "%.70s: ", r->label);
+    if (c->why[0]) fprintf(stderr, "[kv] %s%s\n", label, c->why);
+    print_line(c, r, label);
+    print_kept(c->plan, label);
+}
+
+/* ---- all -------------------------------------------------------------------------------------------------------------- */
+
+static enum kvt_status check_fit(const struct kvt_choice *c, const struct kvt_choice_request *r,
+                                 struct kvt_error *err) {
+    char need[KVT_TERM_BYTES_MAX], has[KVT_TERM_BYTES_MAX];
+    const uint64_t memory = r->kv->memory;
+    if (memory == 0 || c->bytes <= memory) return KVT_OK;
+    return kvt_fail(
+        err, KVT_ERR_LIMIT,
+        "%.60s needs %s for %d tokens, --kv-memory allows %s; ask for fewer tokens with -c, or for --kv auto",
+        kvt_plan_kv(c->plan), kvt_term_bytes(need, c->bytes), r->n_ctx, kvt_term_bytes(has, memory));
+}
+
+/* Strict: nothing that was asked for may come to 16 bits. Plans fail by themselves but for windows and held layers, which are rules. */
+static enum kvt_status check_strict(const struct kvt_choice *c, const struct kvt_choice_request *r,
+                                    struct kvt_error *err) {
+    if (!r->kv->strict || kvt_plan_n_encoded(c->plan) > 0) return KVT_OK;
+    for (int l = 0; l < kvt_plan_n_layers(c->plan); l++)
+        if (kvt_plan_layer(c->plan, l)->kept != KVT_KEPT_NOT)
+            return kvt_fail(err, KVT_ERR_UNSUPPORTED, "no layer can be quantized as asked: layer %d: %.180s", l,
+                            kvt_plan_layer(c->plan, l)->reason);
+    return KVT_OK;
+}
+
+enum kvt_status kvt_choice_make(struct kvt_choice *out, struct kvt_engine *engine,
+                                const struct kvt_choice_request *request, struct kvt_error *err) {
+    const struct kvt_shape shape = kvt_model_shape(engine->model);
+    const struct kvt_kv_settings *s = request->kv;
+    struct kvt_kv_wish wish;
+    *out = (struct kvt_choice){.start = s->start, .rolling = s->rolling, .limit = s->limit};
+    KVT_TRY(kvt_kv_resolve(&wish, s, &shape, err));
+    if (strcmp(wish.kv, "auto") == 0)
+        KVT_TRY(from_auto(out, &wish, request, engine, err));
+    else
+        KVT_TRY(from_name(out, &wish, s, engine->model, err));
+    const uint64_t n_sessions = (uint64_t)KVT_MAX(request->n_sessions, 1);
+    out->bytes = n_sessions * kvt_plan_bytes(out->plan, request->n_ctx);
+    out->f16_bytes = n_sessions * f16_bytes(engine->model, request);
+    KVT_TRY(check_strict(out, request, err));
+    return check_fit(out, request, err);
+}
+
+enum kvt_status kvt_choice_tell(const struct kvt_choice *choice, struct kvt_engine *engine,
+                                const struct kvt_choice_request *request, struct kvt_error *err) {
+    (void)engine;
+    (void)err;
+    if (!request->quiet) print_choice(choice, request);
+    return KVT_OK;
+}
+
+void kvt_choice_finish(struct kvt_choice *choice) {
+    kvt_plan_destroy(choice->plan);
+    choice->plan = NULL;
+}
+
+void kvt_choice_apply(struct kvt_session_options *options, const struct kvt_choice *choice) {
+    options->kv = kvt_plan_kv(choice->plan);
+    options->sink = choice->sink;
+    options->tail = choice->tail;
+    options->start = choice->start;
+    options->rolling = choice->rolling;
+    options->cache_byte_limit = choice->limit;
+}

@@ -74,9 +74,8 @@ static void say_why(struct kvt_auto_pick *pick, const struct kvt_auto_request *r
         snprintf(pick->why, sizeof pick->why, "auto picked f16: %s of %s", kvt_term_bytes(f16, f16_bytes),
                  r->memory ? kvt_term_bytes(has, r->memory) : "unlimited memory");
     else
-        snprintf(pick->why, sizeof pick->why, "auto picked %s: f16 would take %s%s%s%s", pick->kv,
-                 kvt_term_bytes(f16, f16_bytes), fits ? "" : " of ", fits ? "" : kvt_term_bytes(has, r->memory),
-                 r->n_not ? ", and this model's rows do not stand what was tried before it" : "");
+        snprintf(pick->why, sizeof pick->why, "auto picked %s: f16 would take %s%s%s", pick->kv,
+                 kvt_term_bytes(f16, f16_bytes), fits ? "" : " of ", fits ? "" : kvt_term_bytes(has, r->memory));
 }
 
 static enum kvt_status nothing_fits(const struct kvt_auto_request *r, const struct kvt_auto_pick *least,
@@ -114,4 +113,16 @@ enum kvt_status kvt_auto_choose(struct kvt_auto_pick *out, const struct kvt_mode
         longest = KVT_MAX(longest, fits);
     }
     return nothing_fits(r, &least, longest, err);
+}
+
+int kvt_auto_fitting(const char **names, int most, const struct kvt_model *model, const struct kvt_auto_request *r) {
+    int n = 0;
+    for (size_t i = 0; i < KVT_ARRAY_LEN(order) && n < most; i++) {
+        struct kvt_plan *plan = NULL;
+        struct kvt_auto_pick pick;
+        if (try_plan(&plan, &pick, model, order[i], r, NULL) != KVT_OK) continue;
+        kvt_plan_destroy(plan);
+        if (!is_spoken_against(r, order[i]) && (r->memory == 0 || pick.bytes <= r->memory)) names[n++] = order[i];
+    }
+    return n;
 }

@@ -32,6 +32,10 @@ struct kvt_auto_pick {
 KVT_MUST_CHECK enum kvt_status kvt_auto_choose(struct kvt_auto_pick *out, const struct kvt_model *model,
                                                const struct kvt_auto_request *request, struct kvt_error *err);
 
+/* The names of all that fit, as they would be chosen; how many. */
+int kvt_auto_fitting(const char **names, int most, const struct kvt_model *model,
+                     const struct kvt_auto_request *request);
+
 /* The most rows, at most `most`, whose cache takes no more than `bytes`; 0: not even one. */
 int64_t kvt_auto_longest(const struct kvt_plan *plan, uint64_t bytes, int64_t most);
 

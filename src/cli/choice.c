@@ -7,7 +7,10 @@
 
 #include "base/check.h"
 #include "cli/auto.h"
+#include "cli/kv_check.h"
 #include "cli/plan_file.h"
+
+enum { LABEL_MAX = 80 };
 
 /* ---- the plan --------------------------------------------------------------------------------------------------------- */
 
@@ -36,10 +39,25 @@ static enum kvt_status from_name(struct kvt_choice *c, const struct kvt_kv_wish 
     return make_plan(c, model, file.kv, wish->hold_last, s->strict, err);
 }
 
+/* The plan of what auto picks, but for what the model's rows speak against. */
+static enum kvt_status pick(struct kvt_choice *c, const struct kvt_kv_wish *wish, const struct kvt_auto_request *ask,
+                            const struct kvt_choice_request *request, const struct kvt_model *model,
+                            struct kvt_error *err) {
+    struct kvt_auto_pick picked;
+    KVT_TRY(kvt_auto_choose(&picked, model, ask, err));
+    kvt_plan_destroy(c->plan);
+    c->plan = NULL;
+    c->sink = picked.sink;
+    c->tail = picked.tail;
+    snprintf(c->why, sizeof c->why, "%s", picked.why);
+    return make_plan(c, model, picked.kv, wish->hold_last, request->kv->strict, err);
+}
+
+/* What fits the memory is tried on the model's rows; where nothing else does, the first stays and tell warns of it. */
 static enum kvt_status from_auto(struct kvt_choice *c, const struct kvt_kv_wish *wish,
                                  const struct kvt_choice_request *request, struct kvt_engine *engine,
                                  struct kvt_error *err) {
-    const struct kvt_auto_request ask = {
+    struct kvt_auto_request ask = {
         .wish = wish,
         .start = request->kv->start,
         .rolling = request->kv->rolling,
@@ -47,12 +65,21 @@ static enum kvt_status from_auto(struct kvt_choice *c, const struct kvt_kv_wish 
         .n_sessions = KVT_MAX(request->n_sessions, 1),
         .memory = kvt_auto_memory(request->kv, engine->model),
     };
-    struct kvt_auto_pick pick;
-    KVT_TRY(kvt_auto_choose(&pick, engine->model, &ask, err));
-    c->sink = pick.sink;
-    c->tail = pick.tail;
-    snprintf(c->why, sizeof c->why, "%s", pick.why);
-    return make_plan(c, engine->model, pick.kv, wish->hold_last, request->kv->strict, err);
+    const char *fits[KVT_KV_CHECK_MAX];
+    KVT_TRY(pick(c, wish, &ask, request, engine->model, err));
+    if (request->kv->no_check || kvt_plan_n_encoded(c->plan) == 0) return KVT_OK;
+    const int n_fits = kvt_auto_fitting(fits, KVT_KV_CHECK_MAX, engine->model, &ask);
+    KVT_TRY(kvt_kv_check_run(&c->check, engine, c->plan, fits + 1, n_fits - 1, request->level, err));
+    const char *better = kvt_kv_check_better(&c->check);
+    if (!kvt_kv_check_is_bad(&c->check) || !better) return KVT_OK;
+    char spoils[KVT_KV_CHECK_TEXT_MAX];
+    kvt_kv_check_say(spoils, &c->check);
+    kvt_kv_check_finish(&c->check);
+    ask.not = fits;
+    while (strcmp(fits[ask.n_not], better) != 0) ask.n_not++;
+    KVT_TRY(pick(c, wish, &ask, request, engine->model, err));
+    snprintf(c->why, sizeof c->why, "auto picked %s: with %s %s", better, fits[0], spoils);
+    return KVT_OK;
 }
 
 /* What a cache of f16 takes; 0 if that cannot be said. */
@@ -123,9 +150,7 @@ static void print_kept(const struct kvt_plan *plan, const char *label) {
     }
 }
 
-static void print_choice(const struct kvt_choice *c, const struct kvt_choice_request *r) {
-    char label[80] = "";
-    if (r->label) snprintf(label, sizeof label, "%.70s: ", r->label);
+static void print_choice(const struct kvt_choice *c, const struct kvt_choice_request *r, const char *label) {
     if (c->why[0]) fprintf(stderr, "[kv] %s%s\n", label, c->why);
     print_line(c, r, label);
     print_kept(c->plan, label);
@@ -173,15 +198,25 @@ enum kvt_status kvt_choice_make(struct kvt_choice *out, struct kvt_engine *engin
     return check_fit(out, request, err);
 }
 
-enum kvt_status kvt_choice_tell(const struct kvt_choice *choice, struct kvt_engine *engine,
+static enum kvt_status check(struct kvt_choice *c, struct kvt_engine *engine, const struct kvt_choice_request *r,
+                             struct kvt_error *err) {
+    static const char *const others[] = {"kvt4", "kivi4g32", "q8_0"};
+    if (r->quiet || r->kv->no_check || c->check.done || !ever_encodes(c->plan, r->n_ctx)) return KVT_OK;
+    return kvt_kv_check_run(&c->check, engine, c->plan, others, (int)KVT_ARRAY_LEN(others), r->level, err);
+}
+
+enum kvt_status kvt_choice_tell(struct kvt_choice *choice, struct kvt_engine *engine,
                                 const struct kvt_choice_request *request, struct kvt_error *err) {
-    (void)engine;
-    (void)err;
-    if (!request->quiet) print_choice(choice, request);
+    char label[LABEL_MAX] = "";
+    if (request->label) snprintf(label, sizeof label, "%.70s: ", request->label);
+    if (!request->quiet) print_choice(choice, request, label);
+    KVT_TRY(check(choice, engine, request, err));
+    if (!request->quiet && kvt_kv_check_is_bad(&choice->check)) kvt_kv_check_warn(&choice->check, label);
     return KVT_OK;
 }
 
 void kvt_choice_finish(struct kvt_choice *choice) {
+    kvt_kv_check_finish(&choice->check);
     kvt_plan_destroy(choice->plan);
     choice->plan = NULL;
 }

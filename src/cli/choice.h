@@ -9,6 +9,7 @@
 #define CLI_CHOICE_H
 
 #include "cli/engine.h"
+#include "cli/kv_check.h"
 #include "cli/kv_options.h"
 
 struct kvt_choice_request {
@@ -31,6 +32,7 @@ struct kvt_choice {
     uint64_t bytes;               /* of n_sessions full sessions that share nothing */
     uint64_t f16_bytes;           /* of as many with f16; 0: unknown */
     char why[KVT_CHOICE_WHY_MAX]; /* why auto chose it, or empty */
+    struct kvt_kv_check check;    /* what the check found, if it was done */
 };
 
 /* Resolves. kvt_choice_finish is to follow in any case. ARG for a wrong call; UNSUPPORTED for what the
@@ -39,7 +41,7 @@ KVT_MUST_CHECK enum kvt_status kvt_choice_make(struct kvt_choice *out, struct kv
                                                const struct kvt_choice_request *request, struct kvt_error *err);
 /* Prints the [kv] lines and tries the cache on the model's own rows, once the session or runner is there; what the check finds is a
  * warning. Fails for want of memory and where Ctrl-C ends it only. */
-KVT_MUST_CHECK enum kvt_status kvt_choice_tell(const struct kvt_choice *choice, struct kvt_engine *engine,
+KVT_MUST_CHECK enum kvt_status kvt_choice_tell(struct kvt_choice *choice, struct kvt_engine *engine,
                                                const struct kvt_choice_request *request, struct kvt_error *err);
 void kvt_choice_finish(struct kvt_choice *choice); /* harmless on a zeroed one */
 

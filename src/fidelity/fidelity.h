@@ -344,6 +344,7 @@ struct kvt_measured_rows {
     int n, n_q_heads;
     float scale;
     struct kvt_rows q, k, v;
+    bool queries; /* keys of codecs that use queries are encoded with these, as a cache does; otherwise as without */
 };
 
 /* Encodes and decodes all rows with each of n_pairs codecs and adds what is lost to sums[pair]. Rows are rounded to 16 bits
@@ -368,6 +369,52 @@ KVT_MUST_CHECK enum kvt_status kvt_measure_made_rows(struct kvt_error_sums *sums
                                                      int n_pairs, enum kvt_made_rows kind,
                                                      const struct kvt_parallel *parallel,
                                                      const struct kvt_allocator *allocator, struct kvt_error *err);
+
+/* ---- the check at the start ------------------------------------------------------------------------------------------ */
+
+/* What attention over one layer's rows loses, relative, with the keys or the values decoded; NaN where that was not tried. */
+struct kvt_check_layer {
+    double keys, values;
+};
+/* Above one of these a layer spoils the text: docs/policy.md has how they were found. */
+#define KVT_CHECK_KEYS_MAX   0.40
+#define KVT_CHECK_VALUES_MAX 0.60
+static inline bool kvt_check_is_bad(const struct kvt_check_layer *layer) {
+    return layer->keys > KVT_CHECK_KEYS_MAX || layer->values > KVT_CHECK_VALUES_MAX;
+}
+
+struct kvt_check_options {
+    const struct kvt_plan *const *plans; /* the first is tried on every layer, the others where that one spoils it */
+    int n_plans;
+    double seconds; /* that it may take, but for one layer more; 0: whatever it needs */
+    uint64_t seed;
+    const char *level;
+    const struct kvt_parallel *parallel;
+    const struct kvt_allocator *allocator;
+    const struct kvt_progress *progress;
+};
+
+struct kvt_check {
+    int n_plans, n_layers;
+    int n_looked;                   /* layers that were reached in time, from the first on */
+    int n_tokens, n_sampled;        /* of the text: those that the model wrote in time, gone round to n_tokens */
+    struct kvt_check_layer *layers; /* [plan][layer] */
+    struct kvt_allocator allocator;
+};
+
+/* Lets the model write a short text, and tries each plan's codecs on the rows of every layer; nothing else is touched. CANCELLED: nothing
+ * is found. */
+KVT_MUST_CHECK enum kvt_status kvt_check_run(struct kvt_check *out, const struct kvt_model *model,
+                                             const struct kvt_check_options *options, struct kvt_error *err);
+void kvt_check_finish(struct kvt_check *check); /* harmless on a zeroed one */
+/* What a plan did to a layer. */
+static inline const struct kvt_check_layer *kvt_check_at(const struct kvt_check *check, int plan, int layer) {
+    return &check->layers[plan * check->n_layers + layer];
+}
+/* How many of the layers that it was tried on a plan spoils. */
+int kvt_check_n_bad(const struct kvt_check *check, int plan);
+/* The first of the other plans that spoils none of those that the first one spoils; 0: there is none. */
+int kvt_check_better(const struct kvt_check *check);
 
 /* ---- codecs by themselves --------------------------------------------------------------------------------------------- */
 
@@ -407,9 +454,10 @@ KVT_MUST_CHECK enum kvt_status kvt_fidelity_read_text(struct kvt_ids *out, const
                                                       const struct kvt_model *model, struct kvt_error *err);
 
 struct kvt_self_options {
-    int n;       /* tokens to make */
-    int chunk;   /* each chunk of them is a text of its own, so that a chunk is what the model says after nothing */
-    bool beyond; /* a chunk may be longer than the model's context */
+    int n;          /* tokens to make */
+    int chunk;      /* each chunk of them is a text of its own, so that a chunk is what the model says after nothing */
+    bool beyond;    /* a chunk may be longer than the model's context */
+    double seconds; /* after these it ends with the tokens that it has, one at least; 0: all n */
     uint64_t seed;
     const char *level;
     const struct kvt_parallel *parallel;
@@ -417,7 +465,7 @@ struct kvt_self_options {
     const struct kvt_progress *progress;
 };
 
-/* Appends n tokens that the model itself writes at temperature 1 with a 16-bit cache. A text begins with BOS (or the end
+/* Appends n tokens, or those of the seconds, that the model itself writes at temperature 1 with a 16-bit cache. A text begins with BOS (or the end
  * token of a model that has no BOS) and begins again after a token that ends it. */
 KVT_MUST_CHECK enum kvt_status kvt_fidelity_sample(struct kvt_ids *out, const struct kvt_model *model,
                                                    const struct kvt_self_options *options, struct kvt_error *err);

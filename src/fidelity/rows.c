@@ -154,6 +154,33 @@ static void round_row(float *x, int d) {
     for (int c = 0; c < d; c++) x[c] = kvt_f32_from_f16(kvt_f16_from_f32(x[c]));
 }
 
+/* By channel the sum of the squares of all queries of a tile that look at this head. */
+static void sum_queries(float *sums, const struct head *h, int first) {
+    const int d = h->rows->shape.k_size;
+    for (int c = 0; c < d; c++) sums[c] = 0;
+    for (int r = first; r < first + KVT_TILE_ROWS; r++)
+        for (int g = 0; g < h->q_group; g++) {
+            const float *q = row_at(&h->rows->q, h->index * h->q_group + g, r);
+            for (int c = 0; c < d; c++) sums[c] += q[c] * q[c];
+        }
+}
+
+/* A tile whose codec is helped by queries. */
+static void encode_with_queries(struct head *h, const struct kvt_codec *codec, int d, const float *rows, int first) {
+    struct kvt_tile tile;
+    float sums[KVT_LATENT_MAX];
+    sum_queries(sums, h, first);
+    kvt_codec_describe(codec, KVT_SIDE_K, d, &tile);
+    memset(h->tile, 0, tile.bytes);
+    codec->encoder->encode(&(struct kvt_encode_args){.codec = codec,
+                                                     .tile = &tile,
+                                                     .bytes = h->tile,
+                                                     .n = KVT_TILE_ROWS,
+                                                     .rows = rows,
+                                                     .stride = d,
+                                                     .queries = sums});
+}
+
 /* h->row becomes what the codec gives back. */
 static enum kvt_status there_and_back(struct head *h, const struct kvt_codec *codec, enum kvt_side side, int d,
                                       struct kvt_error *err) {
@@ -165,7 +192,8 @@ static enum kvt_status there_and_back(struct head *h, const struct kvt_codec *co
     for (int r = 0; r < h->rows->n; r += KVT_TILE_ROWS) {
         float *rows = h->row + r * d;
         memset(h->tile, 0, kvt_codec_tile_bytes(codec, side, d));
-        KVT_TRY(kvt_codec_encode(codec, side, d, h->tile, 0, KVT_TILE_ROWS, rows, d, err));
+        KVT_TRY(kvt_codec_encode(codec, side, d, h->tile, 0, KVT_TILE_ROWS, rows, d, err)); /* rows are checked there */
+        if (h->rows->queries && side == KVT_SIDE_K && codec->info.queries) encode_with_queries(h, codec, d, rows, r);
         KVT_TRY(kvt_codec_decode(codec, side, d, rows, d, h->tile, 0, KVT_TILE_ROWS, err));
     }
     return KVT_OK;

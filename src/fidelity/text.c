@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The text to measure on: a plain text, or what the model writes itself. */
+#include <math.h>
+
 #include "base/check.h"
+#include "base/clock.h"
 #include "fidelity/fidelity.h"
 
 /* ---- text ------------------------------------------------------------------------------------------------------------- */
@@ -47,7 +50,8 @@ static enum kvt_status next_token(int *out, struct writer *w, int i, struct kvt_
 
 static enum kvt_status write_tokens(struct kvt_ids *out, struct writer *w, struct kvt_error *err) {
     const int n = w->options->n;
-    for (int i = 0; i < n; i++) {
+    const double end = w->options->seconds > 0 ? kvt_clock_seconds() + w->options->seconds : INFINITY;
+    for (int i = 0; i < n && (i == 0 || kvt_clock_seconds() < end); i++) {
         int id;
         KVT_TRY(next_token(&id, w, i, err));
         if (id == w->start) kvt_session_clear(w->session);

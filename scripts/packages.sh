@@ -14,6 +14,7 @@ package_of() {
     pcre2) package=libpcre2-dev look="pkg-config --exists libpcre2-8" ;;
     jansson) package=libjansson-dev look="pkg-config --exists jansson" ;;
     openblas) package=libopenblas-dev look="pkg-config --exists openblas" ;;
+    edit) package=libedit-dev look="pkg-config --exists libedit" ;;
     xxhash) package=libxxhash-dev look="test -e /usr/include/xxhash.h" ;;
     cmocka) package=libcmocka-dev look="pkg-config --exists cmocka" ;;
     clang) package=clang look="command -v clang" ;;

@@ -4,6 +4,7 @@
 
 #include "base/check.h"
 #include "cli/command.h"
+#include "cli/line.h"
 #include "cli/term.h"
 #include "model/model.h"
 
@@ -32,6 +33,7 @@ static enum kvt_status add_build(struct kvt_buf *b) {
 #endif
     KVT_TRY(kvt_buf_addf(b, "compiler       %s%s\n", compiler, __VERSION__));
     KVT_TRY(kvt_buf_addf(b, "BLAS           %s\n", kvt_model_blas_name()));
+    KVT_TRY(kvt_buf_addf(b, "line editing   %s\n", kvt_line_editor()));
 #if defined(KVT_ASSERTS)
     KVT_TRY(kvt_buf_addf(b, "assertions     on\n"));
 #endif

@@ -32,12 +32,12 @@ static void print_regions(const struct kvt_usage *usage) {
     }
 }
 
-static void print_cache(const struct kvt_summary *s) {
+void kvt_summary_print_cache(const struct kvt_model *model, const struct kvt_session *session) {
     char size[KVT_TERM_BYTES_MAX], other[KVT_TERM_BYTES_MAX];
-    const struct kvt_usage usage = kvt_session_usage(s->session);
-    const int n_rows = kvt_session_n_rows(s->session);
-    const uint64_t f16 = f16_bytes(s->model, n_rows), peak = kvt_session_peak_cache_bytes(s->session);
-    fprintf(stderr, "cache      %s, %d rows: %s", kvt_plan_kv(kvt_session_plan(s->session)), n_rows,
+    const struct kvt_usage usage = kvt_session_usage(session);
+    const int n_rows = kvt_session_n_rows(session);
+    const uint64_t f16 = f16_bytes(model, n_rows), peak = kvt_session_peak_cache_bytes(session);
+    fprintf(stderr, "cache      %s, %d rows: %s", kvt_plan_kv(kvt_session_plan(session)), n_rows,
             kvt_term_bytes(size, usage.total_bytes));
     if (f16 > 0)
         fprintf(stderr, ", %.3f of the %s of f16", (double)usage.total_bytes / (double)f16, kvt_term_bytes(other, f16));
@@ -58,6 +58,6 @@ void kvt_summary_print(const struct kvt_summary *s) {
     if (s->n_generated > 1) fprintf(stderr, ", %.1f tokens/s", rate(s->n_generated - 1, s->generation_seconds));
     if (s->n_generated > 0 && !s->greedy) fprintf(stderr, ", seed %llu", (unsigned long long)s->seed);
     fprintf(stderr, ", ended by %s\n", s->ended_by);
-    if (s->session) print_cache(s);
+    if (s->session) kvt_summary_print_cache(s->model, s->session);
     fprintf(stderr, "memory     %s at most\n", kvt_term_bytes(size, kvt_term_peak_bytes()));
 }

@@ -18,6 +18,8 @@ struct kvt_summary {
     const char *ended_by; /* "an end token" */
 };
 
+/* Prints what a session's cache takes by side and region. */
+void kvt_summary_print_cache(const struct kvt_model *model, const struct kvt_session *session);
 /* Prints it on standard error. What cannot be had (for want of memory) is left out. */
 void kvt_summary_print(const struct kvt_summary *s);
 

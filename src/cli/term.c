@@ -62,8 +62,10 @@ static void on_interrupt(int signal_number) {
 
 /* A parent that ignores Ctrl-C (a script's background job) has its way. A write that waits for a slow reader goes on after
  * the first Ctrl-C (stdio would call it a failed one), and the second ends the program. */
-static void catch_interrupt(void) {
-    struct sigaction old, action = {.sa_handler = on_interrupt, .sa_flags = (int)SA_RESETHAND | SA_RESTART};
+void kvt_term_catch_interrupt(bool breaks_reads) {
+    struct sigaction old,
+        action = {.sa_handler = on_interrupt, .sa_flags = (int)SA_RESETHAND | (breaks_reads ? 0 : SA_RESTART)};
+    interrupted = 0;
     sigemptyset(&action.sa_mask);
     if (sigaction(SIGINT, NULL, &old) == 0 && old.sa_handler != SIG_IGN) sigaction(SIGINT, &action, NULL);
 }
@@ -105,7 +107,7 @@ static bool report(void *ctx, const char *what, uint64_t done, uint64_t total) {
 void kvt_term_progress_init(struct kvt_term_progress *p, bool quiet) {
     *p = (struct kvt_term_progress){.draws = !quiet && kvt_term_stderr_is_tty(), .last = kvt_clock_seconds()};
     p->progress = (struct kvt_progress){report, p};
-    catch_interrupt();
+    kvt_term_catch_interrupt(false);
 }
 
 void kvt_term_progress_erase(struct kvt_term_progress *p) {

@@ -31,6 +31,8 @@ void kvt_term_progress_init(struct kvt_term_progress *p, bool quiet); /* p must 
 void kvt_term_progress_erase(struct kvt_term_progress *p);
 
 bool kvt_term_interrupted(void);
+/* Forgets a Ctrl-C and waits for the next, as init does. With breaks_reads it also ends a read that waits (EINTR). */
+void kvt_term_catch_interrupt(bool breaks_reads);
 /* Broken pipes become write errors. */
 void kvt_term_ignore_broken_pipes(void);
 

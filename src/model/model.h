@@ -189,5 +189,8 @@ void kvt_sampler_destroy(struct kvt_sampler *sampler);
  * top_p; of those the ones at least min_p times as probable as the first; the logits divided by temp; one draw. Of equal
  * logits smaller ids come first. NaN counts as the least. */
 int kvt_sampler_pick(struct kvt_sampler *sampler, const float *logits);
+/* What of it changes from pick to pick: with the state set to one that it gave before, the same picks follow as then. */
+uint64_t kvt_sampler_state(const struct kvt_sampler *sampler);
+void kvt_sampler_set_state(struct kvt_sampler *sampler, uint64_t state);
 
 #endif

@@ -209,3 +209,6 @@ int kvt_sampler_pick(struct kvt_sampler *s, const float *logits) {
     kvt_exp_below(s->weight, s->weight, n, max, scale);
     return s->candidates[draw(&s->rng, s->weight, n)].id;
 }
+
+uint64_t kvt_sampler_state(const struct kvt_sampler *s) { return s->rng.state; }
+void kvt_sampler_set_state(struct kvt_sampler *s, uint64_t state) { s->rng.state = state; }

@@ -77,7 +77,7 @@ enum { KVT_CLASS_FUSED_MAX = 256 }; /* channels of a CLASS tile */
 static inline bool kvt_fused_takes(const struct kvt_tile *tile) {
     if (tile->kind == KVT_TILE_PLAIN) return true;
     if (tile->kind == KVT_TILE_CLASS) /* whole vectors of each class's bits */
-        return tile->n_terms % KVT_SLICE == 0 && tile->n_terms <= KVT_CLASS_FUSED_MAX;
+        return tile->n_terms % 64 == 0 && tile->n_terms <= KVT_CLASS_FUSED_MAX;
     return tile->format.meaning <= KVT_MEANING_TABLE && tile->lane_group >= KVT_BLOCK_LANES &&
            !(tile->kind == KVT_TILE_LANE && tile->n_slices);
 }

@@ -36,6 +36,7 @@ enum {
 #define EACH_FOLD_SIZE(X, Y) X(Y, 1)
 /* What there is of the kernels for eight vectors. */
 #define EACH_DOT_8(X)
+#define EACH_CLASS_8(X)
 #define EACH_PLAIN_8(X)
 
 #define EACH_REGISTER(type, expression)                                                                                \
@@ -90,9 +91,51 @@ static inline vi vf_round(vf a) { EACH_REGISTER(vi, vcvtnq_s32_f32(a.r[i])); }
 /* -1 where the sign bit is set, else 0. */
 static inline vi vf_signs(vf a) { EACH_REGISTER(vi, vshrq_n_s32(vreinterpretq_s32_f32(a.r[i]), 31)); }
 static inline vi vi_down(vi a, int n) { EACH_REGISTER(vi, vshlq_s32(a.r[i], vdupq_n_s32(-n))); }
+static inline vi vi_up(vi a, int n) { EACH_REGISTER(vi, vshlq_s32(a.r[i], vdupq_n_s32(n))); }
 static inline vi vi_zero(void) { EACH_REGISTER(vi, vdupq_n_s32(0)); }
 static inline vi vi_add(vi a, vi b) { EACH_REGISTER(vi, vaddq_s32(a.r[i], b.r[i])); }
 static inline vi vi_all(int32_t x) { EACH_REGISTER(vi, vdupq_n_s32(x)); }
+static inline vi vi_sub(vi a, vi b) { EACH_REGISTER(vi, vsubq_s32(a.r[i], b.r[i])); }
+static inline vi vi_and(vi a, vi b) { EACH_REGISTER(vi, vandq_s32(a.r[i], b.r[i])); }
+static inline vf vf_of_bits(vi a) { EACH_REGISTER(vf, vreinterpretq_f32_s32(a.r[i])); }
+static inline vi vi_load(const int32_t *p) { EACH_REGISTER(vi, vld1q_s32(p + 4 * i)); }
+static inline vi vi_iota(void) {
+    static const int32_t lanes[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    return vi_load(lanes);
+}
+static inline vi vi_load_bytes(const unsigned char *p) {
+    int32_t out[16];
+    for (int i = 0; i < 16; i++) out[i] = p[i];
+    return vi_load(out);
+}
+static inline vi vi_load_signed_bytes(const unsigned char *p) {
+    int32_t out[16];
+    for (int i = 0; i < 16; i++) out[i] = (int8_t)p[i];
+    return vi_load(out);
+}
+/* table[at]. */
+static inline vi vi_look_up(const uint32_t *table, vi at) {
+    int32_t out[16];
+    for (int i = 0; i < 4; i++) vst1q_s32(out + 4 * i, at.r[i]);
+    for (int i = 0; i < 16; i++) out[i] = (int32_t)table[out[i]];
+    return vi_load(out);
+}
+/* Puts the lanes whose bit is set at `to`, one after the other, and anything behind; returns where they end. */
+static inline int32_t *vi_append(int32_t *to, vi a, unsigned bits) {
+    int32_t lanes[16];
+    for (int i = 0; i < 4; i++) vst1q_s32(lanes + 4 * i, a.r[i]);
+    for (int i = 0; i < 16; i++) {
+        *to = lanes[i];
+        to += bits >> i & 1;
+    }
+    return to;
+}
+/* Bits 0, 2, 4 ... as the low 16. */
+static inline unsigned every_second_bit(uint32_t x) {
+    unsigned out = 0;
+    for (int i = 0; i < 16; i++) out |= (x >> 2 * i & 1) << i;
+    return out;
+}
 
 static inline vb vb_load(const void *p) { EACH_REGISTER(vb, vld1q_u8((const uint8_t *)p + 16 * i)); }
 static inline void vb_store(void *p, vb a) {

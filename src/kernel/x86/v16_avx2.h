@@ -39,6 +39,7 @@ enum {
 #define EACH_FOLD_SIZE(X, Y) X(Y, 1)
 /* What there is of the kernels for eight vectors. */
 #define EACH_DOT_8(X)
+#define EACH_CLASS_8(X)
 #define EACH_PLAIN_8(X)
 
 static inline vf vf_load(const float *p) { return (vf){{_mm256_load_ps(p), _mm256_load_ps(p + 8)}}; }
@@ -102,9 +103,42 @@ static inline vi vf_signs(vf a) {
     return (vi){
         {_mm256_srai_epi32(_mm256_castps_si256(a.r[0]), 31), _mm256_srai_epi32(_mm256_castps_si256(a.r[1]), 31)}};
 }
+static inline vi vi_up(vi a, int n) { return (vi){{_mm256_slli_epi32(a.r[0], n), _mm256_slli_epi32(a.r[1], n)}}; }
 static inline vi vi_down(vi a, int n) { return (vi){{_mm256_srai_epi32(a.r[0], n), _mm256_srai_epi32(a.r[1], n)}}; }
 static inline vi vi_zero(void) { return (vi){{_mm256_setzero_si256(), _mm256_setzero_si256()}}; }
 VI_2(vi_add, _mm256_add_epi32)
+VI_2(vi_sub, _mm256_sub_epi32)
+VI_2(vi_and, _mm256_and_si256)
+static inline vf vf_of_bits(vi a) { return (vf){{_mm256_castsi256_ps(a.r[0]), _mm256_castsi256_ps(a.r[1])}}; }
+static inline vi vi_iota(void) {
+    return (vi){{_mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7), _mm256_setr_epi32(8, 9, 10, 11, 12, 13, 14, 15)}};
+}
+static inline vi vi_load_bytes(const unsigned char *p) {
+    const __m128i x = _mm_loadu_si128((const __m128i *)(const void *)p);
+    return (vi){{_mm256_cvtepu8_epi32(x), _mm256_cvtepu8_epi32(_mm_srli_si128(x, 8))}};
+}
+static inline vi vi_load_signed_bytes(const unsigned char *p) {
+    const __m128i x = _mm_loadu_si128((const __m128i *)(const void *)p);
+    return (vi){{_mm256_cvtepi8_epi32(x), _mm256_cvtepi8_epi32(_mm_srli_si128(x, 8))}};
+}
+/* table[at]. */
+static inline vi vi_look_up(const uint32_t *table, vi at) {
+    const int *t = (const int *)(const void *)table;
+    return (vi){{_mm256_i32gather_epi32(t, at.r[0], 4), _mm256_i32gather_epi32(t, at.r[1], 4)}};
+}
+/* Puts the lanes whose bit is set at `to`, one after the other, and anything behind; returns where they end. */
+static inline int32_t *vi_append(int32_t *to, vi a, unsigned bits) {
+    for (int i = 0; i < 2; i++) {
+        const unsigned half = bits >> 8 * i & 0xFF;
+        const uint64_t bytes = _pdep_u64(half, 0x0101010101010101) * 0xFF;
+        const __m128i order = _mm_cvtsi64_si128((long long)_pext_u64(0x0706050403020100, bytes));
+        _mm256_storeu_si256((__m256i *)(void *)to, _mm256_permutevar8x32_epi32(a.r[i], _mm256_cvtepu8_epi32(order)));
+        to += __builtin_popcount(half);
+    }
+    return to;
+}
+/* Bits 0, 2, 4 ... as the low 16. */
+static inline unsigned every_second_bit(uint32_t x) { return _pext_u32(x, 0x55555555); }
 static inline vi vi_all(int32_t x) { return (vi){{_mm256_set1_epi32(x), _mm256_set1_epi32(x)}}; }
 
 static inline vb vb_load(const void *p) {

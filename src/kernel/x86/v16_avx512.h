@@ -28,6 +28,7 @@ enum {
 #define EACH_FOLD_SIZE(X, Y) X(Y, 1) X(Y, 2) X(Y, 4)
 /* What there is of the kernels for eight vectors. */
 #define EACH_DOT_8(X)   EACH_DOT(X, 8)
+#define EACH_CLASS_8(X) EACH_CLASS(X, 8)
 #define EACH_PLAIN_8(X) EACH_PLAIN(X, 8)
 
 static inline vf vf_load(const float *p) { return _mm512_load_ps(p); }
@@ -64,6 +65,26 @@ static inline vi vf_round(vf a) { return _mm512_cvtps_epi32(a); }
 /* -1 where the sign bit is set, else 0. */
 static inline vi vf_signs(vf a) { return _mm512_srai_epi32(_mm512_castps_si512(a), 31); }
 static inline vi vi_down(vi a, int n) { return _mm512_srai_epi32(a, (unsigned)n); }
+static inline vi vi_up(vi a, int n) { return _mm512_slli_epi32(a, (unsigned)n); }
+static inline vi vi_and(vi a, vi b) { return _mm512_and_si512(a, b); }
+static inline vi vi_sub(vi a, vi b) { return _mm512_sub_epi32(a, b); }
+static inline vf vf_of_bits(vi a) { return _mm512_castsi512_ps(a); }
+static inline vi vi_iota(void) { return _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15); }
+static inline vi vi_load_bytes(const unsigned char *p) {
+    return _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)p));
+}
+static inline vi vi_load_signed_bytes(const unsigned char *p) {
+    return _mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)(const void *)p));
+}
+/* table[at]. */
+static inline vi vi_look_up(const uint32_t *table, vi at) { return _mm512_i32gather_epi32(at, table, 4); }
+/* Puts the lanes whose bit is set at `to`, one after the other, and anything behind; returns where they end. */
+static inline int32_t *vi_append(int32_t *to, vi a, unsigned bits) {
+    _mm512_storeu_si512(to, _mm512_maskz_compress_epi32((__mmask16)bits, a));
+    return to + __builtin_popcount(bits);
+}
+/* Bits 0, 2, 4 ... as the low 16. */
+static inline unsigned every_second_bit(uint32_t x) { return _pext_u32(x, 0x55555555); }
 static inline vi vi_zero(void) { return _mm512_setzero_si512(); }
 static inline vi vi_add(vi a, vi b) { return _mm512_add_epi32(a, b); }
 static inline vi vi_all(int32_t x) { return _mm512_set1_epi32(x); }

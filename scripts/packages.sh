@@ -13,6 +13,7 @@ package_of() {
     pkg-config) package=pkg-config look="command -v pkg-config" ;;
     pcre2) package=libpcre2-dev look="pkg-config --exists libpcre2-8" ;;
     jansson) package=libjansson-dev look="pkg-config --exists jansson" ;;
+    microhttpd) package=libmicrohttpd-dev look="pkg-config --exists libmicrohttpd" ;;
     openblas) package=libopenblas-dev look="pkg-config --exists openblas" ;;
     edit) package=libedit-dev look="pkg-config --exists libedit" ;;
     xxhash) package=libxxhash-dev look="test -e /usr/include/xxhash.h" ;;

@@ -5,7 +5,8 @@
 #   == NAME                  begins a test
 #   needs COMMAND            skips it where a command is missing; "needs plain" also where sanitizers are built in
 #   $ COMMAND                shell to run, several lines make one script; `kvtile` is the program, `made FILE KEY=N...` makes a
-#                            model, `interrupt FILE COMMAND` presses Ctrl-C once FILE has something in it; $PLAIN and $BIASED
+#                            model, `interrupt FILE COMMAND` presses Ctrl-C once FILE has something in it, `serving ARGUMENT...` starts a
+#                            server ($server, at $url, what it says in `log`) that the script must end; $PLAIN and $BIASED
 #                            are the repository's models, $ROOT the tree, and the current folder is empty
 #   status N                 what the script must end with
 #   stdout REGEX, stderr REGEX, no-stdout, no-stderr
@@ -43,6 +44,14 @@ interrupt() {
     while [ ! -s "$file" ] && [ $tries -lt 1200 ]; do sleep 0.1; tries=$((tries + 1)); done
     kill -INT $pid
     wait $pid
+}
+serving() {
+    : > url
+    "$KVTILE" serve --port 0 "$@" > url 2> log &
+    server=$!
+    tries=0
+    while [ ! -s url ] && [ $tries -lt 600 ] && kill -0 $server 2> /dev/null; do sleep 0.05; tries=$((tries + 1)); done
+    url=$(cat url)
 }
 END
 

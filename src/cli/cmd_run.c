@@ -12,6 +12,7 @@
 #include "cli/command.h"
 #include "cli/engine.h"
 #include "cli/gen.h"
+#include "cli/prompt_cache.h"
 #include "cli/summary.h"
 
 enum { PROMPT_MAX = 1 << 28 };
@@ -19,8 +20,8 @@ enum { PROMPT_MAX = 1 << 28 };
 /* ---- options ---------------------------------------------------------------------------------------------------------- */
 
 struct settings {
-    const char *model, *prompt, *file, *system, *template_name;
-    bool chat;
+    const char *model, *prompt, *file, *system, *template_name, *prompt_cache;
+    bool chat, read_only;
     struct kvt_gen_settings gen;
     struct kvt_kv_settings kv;
 };
@@ -43,6 +44,10 @@ static const struct kvt_opt options[] = {
      .needs = "chat"},
     {KVT_OPT_TEXT, .name = "template", .value = "NAME", .at = AT(template_name),
      .help = "the family of the chat template, where the file's is not recognised", .needs = "chat"},
+    {KVT_OPT_TEXT, .name = "prompt-cache", .value = "FILE", .at = AT(prompt_cache),
+     .help = "take from FILE, if it is there, what its prompt and this one begin with alike, and keep this one's cache there"},
+    {KVT_OPT_FLAG, .name = "prompt-cache-ro", .at = AT(read_only), .help = "leave the file as it is",
+     .needs = "prompt-cache"},
 };
 /* clang-format on */
 
@@ -56,6 +61,7 @@ struct run {
     struct kvt_engine engine;
     struct kvt_choice choice;
     struct kvt_session *session;
+    struct kvt_prompt_cache prompt_cache; /* path NULL: none */
     struct kvt_gen gen;
     struct kvt_buf prompt;
     struct kvt_buf piece, shown; /* the bytes of one token; what goes to standard output next */
@@ -124,7 +130,10 @@ static enum kvt_status choose_context(const struct run *r, int *out, struct kvt_
     const struct settings *s = r->settings;
     const int64_t n_prompt = (int64_t)r->ids.len, trained = kvt_model_info(r->engine.model).n_ctx_train;
     int64_t n_ctx = s->gen.n_ctx;
-    if (n_ctx == 0) n_ctx = s->gen.n < 0 ? trained : KVT_MIN(n_prompt + s->gen.n, trained);
+    if (n_ctx == 0) {
+        n_ctx = s->gen.n < 0 ? trained : KVT_MIN(n_prompt + s->gen.n, trained);
+        n_ctx = KVT_MAX(n_ctx, KVT_MIN((int64_t)r->prompt_cache.n_held, trained));
+    }
     if (n_prompt > n_ctx)
         return kvt_fail(err, KVT_ERR_ARG,
                         "the prompt has %lld tokens, the context holds %lld; shorten the prompt%s (the model was "
@@ -164,13 +173,19 @@ static enum kvt_status create_session(struct run *r, struct kvt_error *err) {
 }
 
 static enum kvt_status prefill(struct run *r, struct kvt_error *err) {
+    struct kvt_prompt_cache *cache = &r->prompt_cache;
+    const int n = (int)r->ids.len;
+    if (cache->path) KVT_TRY(kvt_prompt_cache_load(cache, r->session, r->ids.data, n, err));
+    const int kept = cache->reuse.n_kept;
     const double start = kvt_clock_seconds();
     const enum kvt_status status =
-        kvt_session_eval(r->session, r->ids.data, (int)r->ids.len, 1, &r->engine.progress.progress, err);
+        kvt_session_eval(r->session, r->ids.data + kept, n - kept, 1, &r->engine.progress.progress, err);
     kvt_term_progress_erase(&r->engine.progress);
     r->summary.prompt_seconds = kvt_clock_seconds() - start;
     r->summary.n_prompt_done = kvt_session_n_rows(r->session);
-    return status;
+    r->summary.reuse = cache->path ? &cache->reuse : NULL;
+    if (status != KVT_OK || !cache->path) return status;
+    return kvt_prompt_cache_save(cache, r->session, err);
 }
 
 /* ---- the text --------------------------------------------------------------------------------------------------------- */
@@ -262,6 +277,8 @@ static enum kvt_status run_all(struct run *r, struct kvt_error *err) {
                             err)); /* Ctrl-C means more from here on */
     KVT_TRY(load(r, err));
     KVT_TRY(encode_prompt(r, err));
+    if (r->settings->prompt_cache)
+        KVT_TRY(kvt_prompt_cache_open(&r->prompt_cache, r->settings->prompt_cache, r->settings->read_only, err));
     KVT_TRY(create_session(r, err));
     const enum kvt_status status = produce(r, err);
     if (status == KVT_ERR_CANCELLED) r->summary.ended_by = "Ctrl-C";

@@ -53,7 +53,11 @@ void kvt_summary_print(const struct kvt_summary *s) {
             kvt_term_bytes(size, info.file_bytes), s->load_seconds);
     fprintf(stderr, "prompt     %d", s->n_prompt_done);
     if (s->n_prompt_done < s->n_prompt) fprintf(stderr, " of %d", s->n_prompt);
-    fprintf(stderr, " tokens, %.1f tokens/s\n", rate(s->n_prompt_done, s->prompt_seconds));
+    const int n_reused = s->reuse ? s->reuse->n_kept : 0;
+    fprintf(stderr, " tokens, %.1f tokens/s", rate(s->n_prompt_done - n_reused, s->prompt_seconds));
+    if (s->reuse) fprintf(stderr, ", %d tokens reused", n_reused);
+    if (s->reuse && !s->reuse->exact) fprintf(stderr, ", not exactly: rows were decoded to go back");
+    fputc('\n', stderr);
     fprintf(stderr, "generated  %d tokens", s->n_generated);
     if (s->n_generated > 1) fprintf(stderr, ", %.1f tokens/s", rate(s->n_generated - 1, s->generation_seconds));
     if (s->n_generated > 0 && !s->greedy) fprintf(stderr, ", seed %llu", (unsigned long long)s->seed);

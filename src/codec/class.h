@@ -86,6 +86,20 @@ static inline float kvt_class_scale(float most, uint8_t stored) {
     return most * kvt_log8_value(-(int)stored, KVT_CLASS_SCALE_PER);
 }
 
+/* Encoders compute codes before they are rounded in parts of a step, with `bits` in the middle: the largest take half of 16 bits. */
+static inline int kvt_class_parts(int bits) { return 1 << (13 - bits); }
+
+/* How elements, in parts of 2^15 of their channel's range, become the first codes: their product with inverse / 2^15, then, unless offset is 0,
+ * offset added, the product with round / 2^15, and cut to 0 .. top. With 2 and 3 bits these codes span nine tenths of the range. */
+struct kvt_class_first {
+    int inverse, offset, round;
+};
+static inline struct kvt_class_first kvt_class_first_of(int top, int bits) {
+    const int fine = top * kvt_class_parts(bits), inverse = (fine * 10 + 4) / 9;
+    if (bits == 4) return (struct kvt_class_first){top, 0, 0};
+    return (struct kvt_class_first){inverse, (fine - inverse) / 2, (1 << 15) / kvt_class_parts(bits)};
+}
+
 /* What an encoder writes: the head, with the class of each channel; all of a place; the factors of all rows. */
 void kvt_class_put_head(const struct kvt_tile *tile, void *bytes, const uint16_t most[KVT_CLASSES],
                         const uint8_t *classes);

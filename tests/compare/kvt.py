@@ -18,10 +18,10 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 spec = importlib.util.spec_from_file_location("compare_codecs", os.path.join(HERE, "codecs.py"))  # Python has a "codecs" too
 shared = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(shared)
-F, N_TILES, rotate_f16, rows = shared.F, shared.N_TILES, shared.rotate_f16, shared.rows
+F, N_TILES, rows = shared.F, shared.N_TILES, shared.rows
 
 GOLDEN = os.path.join(HERE, "..", "golden", "codecs", "kvt.txt")
-SIZES = (64, 80, 128, 192)
+SIZES = (64, 80, 128, 192, 256)
 
 
 def log_value(e, per):
@@ -46,76 +46,6 @@ def lane_sum(x):
     return lanes[:, 0]
 
 
-# ---- values --------------------------------------------------------------------------------------------------------------
-
-SHARES = {2: (1, .75, .55), 3: (1, .9, .8), 4: (1, .93, .86)}
-
-
-def vu_store(step, zero, top):
-    e = np.clip(log_nearest(step, 16), -192, 63)
-    lost = top * step
-    step = log_value(e, 16)
-    span = top * step
-    lost = np.maximum(lost - span, F(0))
-    r = np.clip(np.rint((zero + F(.5) * lost + F(.5) * span) / span * F(128)), -128, 127)
-    return e, r.astype(np.int64), step, step * ((top * (r.astype(F) - F(64))) / F(128))
-
-
-def vu_group(x, bits):
-    """Rows of one group: bytes of step and zero, codes."""
-    n, top = F(x.shape[1]), F((1 << bits) - 1)
-    lo, hi = x.min(axis=1), x.max(axis=1)
-    mean = lane_sum(x) / n
-    u = x - mean[:, None]
-    best = None
-
-    def take(lo, hi, allowed):
-        nonlocal best
-        e, r, step, zero = vu_store((hi - lo) / top, lo, top)
-        codes = np.clip(np.rint((x - zero[:, None]) * (F(1) / step)[:, None]), F(0), top)
-        off = x - (step[:, None] * codes + zero[:, None])
-        new = [lane_sum(off * off), e, r, step, zero, codes]
-        if best is None:
-            best = new
-            return
-        better = allowed & (new[0] < best[0])
-        best = [np.where(better if b.ndim == 1 else better[:, None], a, b) for a, b in zip(new, best)]
-
-    half = F(.5) * (hi - lo)
-    for share in SHARES[bits]:
-        part = F(share) * half
-        take(F(.5) * (lo + hi) - part, F(.5) * (lo + hi) + part, True)
-    for _ in range(2):
-        codes = best[5]
-        total, squares = codes.sum(axis=1), (codes * codes).sum(axis=1)
-        spread = squares - total * total / n
-        with np.errstate(divide="ignore", invalid="ignore"):
-            slope = np.where(spread > 0, lane_sum(codes * u) / spread, F(0))
-        lo = mean - slope * (total / n)
-        take(lo, lo + slope * top, spread > 0)
-    _, e, r, step, zero, codes = best
-    v = (step[:, None] * codes + zero[:, None]) - mean[:, None]
-    uu, uv = lane_sum(u * u), lane_sum(u * v)
-    grow = (uu > 0) & (uv > 0)  # and, below, the longest step is not passed
-    with np.errstate(divide="ignore", invalid="ignore"):
-        k = np.where(grow, np.clip(uu / uv, F(.8), F(1.5)), F(1))
-    grow &= ~(step * k > log_value(63, 16))
-    e2, r2, _, _ = vu_store(step * k, mean + (zero - mean) * k, top)
-    return np.where(grow, e2, e) + 192, np.where(grow, r2, r) & 255, codes.astype(np.int64)
-
-
-def vu(bits, x):
-    """Words of a tile, row by row and group by group: step, zero, codes."""
-    x = rotate_f16(x)
-    parts = []
-    for c in range(0, x.shape[1], 128):
-        e, r, codes = vu_group(x[:, c:c + 128], bits)
-        parts += [e[:, None], r[:, None], codes]
-    return np.concatenate(parts, axis=1).reshape(-1)
-
-
-# ---- keys ----------------------------------------------------------------------------------------------------------------
-
 def row_sum(x):
     """Sums over rows, one after another."""
     total = np.zeros(x.shape[1:], F)
@@ -123,6 +53,77 @@ def row_sum(x):
         total = total + row
     return total
 
+
+def part(a, b):
+    """a * b / 2^15 to the nearest whole number, halves up."""
+    return (a * b + (1 << 14)) >> 15
+
+
+def cut(x):
+    return np.clip(x, -(1 << 15), (1 << 15) - 1)
+
+
+def whole(x):
+    return np.rint(x).astype(np.int64)
+
+
+# ---- values --------------------------------------------------------------------------------------------------------------
+
+REACHES = {2: (.8, .3), 3: (.3, .7), 4: (.1, .9)}
+
+
+def vu_span(x, block):
+    """Rows of one span: rotated, as whole numbers, and what 1 is worth in each row."""
+    n, d = x.shape
+    length = np.maximum(np.sqrt(lane_sum(x * x)), F(2) ** -40)
+    scale = F(32000) / np.sqrt(F(block)) / length
+    t = whole(x * scale[:, None]).reshape(n, -1, block)
+    matrix = np.ones((1, 1), np.int64)
+    while len(matrix) < block:
+        matrix = np.block([[matrix, matrix], [matrix, -matrix]])
+    t = (t @ matrix).reshape(n, d)
+    assert np.abs(t).max() < 1 << 15
+    return t, length * (F(1) / F(32000))
+
+
+def vu_group(t, unit, bits):
+    """Rows of one group: bytes of step and zero, codes."""
+    n, top = F(t.shape[1]), F((1 << bits) - 1)
+    mean = t.sum(axis=1).astype(F) / n
+    variance = np.maximum((t * t).sum(axis=1).astype(F) / n - mean * mean, F(0))
+    shortest = np.maximum(np.abs(mean) * (F(2.125) / top), F(2) ** -12 / unit)
+    deviation, extreme = np.sqrt(variance) * F(REACHES[bits][0]), F(REACHES[bits][1])
+    below, above = mean - t.min(axis=1).astype(F), t.max(axis=1).astype(F) - mean
+    down, up = np.minimum(deviation + below * extreme, below), np.minimum(deviation + above * extreme, above)
+    first = np.maximum((down + up) / top, shortest)
+    with np.errstate(divide="ignore"):
+        inverse = whole(np.minimum(F(64 * 32768) / first, F(32767)))
+    fine = part(cut(t - whole(mean - down)[:, None]), inverse[:, None])
+    codes = np.clip(part(fine, 512), 0, (1 << bits) - 1)
+    total, products = codes.sum(axis=1).astype(F), (codes * t).sum(axis=1).astype(F)
+    shared = products - mean * total
+    with np.errstate(divide="ignore", invalid="ignore"):
+        step = np.where(shared > 0, np.maximum(variance * n / shared, shortest), first)
+    e = np.clip(log_nearest(step * unit, 16), -192, 63)
+    middle = mean * unit / log_value(e, 16) - total / n
+    shift = np.clip(np.rint(middle * (F(128) / top)) + F(64), -128, 127)
+    return e + 192, shift.astype(np.int64) & 255, codes
+
+
+def vu(bits, x):
+    """Words of a tile, row by row and group by group: step, zero, codes."""
+    d = x.shape[1]
+    block = d & -d
+    parts = []
+    for c0 in range(0, d, max(block, 128)):
+        t, unit = vu_span(x[:, c0:c0 + max(block, 128)], block)
+        for c in range(0, t.shape[1], 128):
+            e, r, codes = vu_group(t[:, c:c + 128], unit, bits)
+            parts += [e[:, None], r[:, None], codes]
+    return np.concatenate(parts, axis=1).reshape(-1)
+
+
+# ---- keys ----------------------------------------------------------------------------------------------------------------
 
 def half_towards(x, up):
     """The f16 next to x that is not below (up) or not above it, within f16's range."""
@@ -132,66 +133,77 @@ def half_towards(x, up):
     return np.where(wrong, np.nextafter(h, np.float16(np.inf if up else -np.inf)), h)
 
 
-def kq_codes(x, step, zero, top):
-    with np.errstate(divide="ignore"):
-        inverse = np.where(step > 0, F(1) / step, F(0))
-    y = x - zero
-    codes = np.clip(np.rint(y * inverse), F(0), top)
-    off = y - step * codes
-    return codes, row_sum(off * off)
+def kq_classes(range_, weight):
+    d = len(range_)
+    order = np.argsort(-(range_ * range_ * weight), kind="stable")
+    classes = np.zeros(d, np.int64)
+    classes[order[d // 4:]] = 1
+    classes[order[d // 4 + d // 2:]] = 2
+    return classes
+
+
+def kq_fine_codes(t, inverse, offset, top, parts):
+    fine = cut(part(t, inverse) + offset)
+    return fine, np.clip(part(fine, 32768 // parts), 0, top)
+
+
+def kq_line(t, top, bits):
+    """By channel, the line of least squares through the first codes and elements."""
+    n, parts = t.shape[0], 1 << (13 - bits)
+    if bits == 4:
+        codes = part(t, top)
+    else:
+        inverse = (top * parts * 10 + 4) // 9
+        codes = kq_fine_codes(t, inverse, -((inverse - top * parts) // 2), top, parts)[1]
+    total, squares = codes.sum(axis=0), (codes * codes).sum(axis=0)
+    mean, products = t.sum(axis=0).astype(F) / F(n), (codes * t).sum(axis=0).astype(F)
+    spread = (n * squares - total * total).astype(F)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        slope = np.where(spread > 0, (products - mean * total.astype(F)) * F(n) / spread, F(0))
+    return slope, mean - slope * (total.astype(F) / F(n))
 
 
 def kq(bits, x, queries=None):
     """Words of a tile: largest scales, classes by channel, then by place scale and zero, factors, codes by place and row."""
-    n, d = x.shape
-    lo, hi = x.min(axis=0), x.max(axis=0)
+    d, parts = x.shape[1], 1 << (13 - bits)
+    lo, range_ = x.min(axis=0), x.max(axis=0) - x.min(axis=0)
     weight = np.ones(d, F)
     if queries is not None and queries.max() > 0:
         weight = queries / queries.max()
-        centred = x - row_sum(x) / F(n)
-        worth = row_sum(centred * centred) * weight
-    else:
-        worth = hi - lo
-    order = np.argsort(-worth, kind="stable")
-    classes = np.zeros(d, np.int64)
-    classes[order[d // 4:]] = 1
-    classes[order[d // 4 + d // 2:]] = 2
-    width = bits + 1 - classes
-    top = ((1 << width) - 1).astype(F)
-    first = (hi - lo) / top
-    most = half_towards(np.array([first[classes == k].max() for k in range(3)], F), True)
+    classes = kq_classes(range_, weight)
+    top = (1 << (bits + 1 - classes)) - 1
+    widest = np.array([range_[classes == k].max() / F((1 << (bits + 1 - k)) - 1) for k in range(3)], F)
+    most = half_towards(widest, True)
     largest = most.astype(F)[classes]
-
-    def store(step, zero):
-        with np.errstate(divide="ignore", invalid="ignore"):
-            below = np.where(largest > 0, -log_nearest(step / largest, 32), 0)
-        below = np.clip(below, 0, 255)
-        return below, largest * log_value(-below, 32), half_towards(zero, False)
-
-    scale, step, zero = store(first, lo)
-    codes, error = kq_codes(x, step, zero.astype(F), top)
-    for _ in range(2):
-        y = x - zero.astype(F)
-        total, squares, products = row_sum(codes), row_sum(codes * codes), row_sum(codes * y)
-        mean = row_sum(y) / F(n)
-        spread = squares - total * total / F(n)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            slope = np.where(spread > 0, (products - total * mean) / spread, F(0))
-        new = store(slope, zero.astype(F) + (mean - slope * (total / F(n))))
-        new_codes, new_error = kq_codes(x, new[1], new[2].astype(F), top)
-        better = (spread > 0) & (new_error < error)
-        scale, step, zero = (np.where(better, a, b) for a, b in zip(new, (scale, step, zero)))
-        codes, error = np.where(better, new_codes, codes), np.where(better, new_error, error)
-    half = top / F(2)
-    middle = zero.astype(F) + step * half
-    u = x - middle
-    own, shared = lane_sum((weight * u) * u), lane_sum((weight * u) * (step * (codes - half)))
+    with np.errstate(divide="ignore"):
+        t = whole((x - lo) * np.where(range_ >= F(2) ** -100, F(32767) / range_, F(0)))
+    slope, start = kq_line(t, top, bits)
+    unit = range_ * (F(1) / F(32767))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        scale = np.clip(np.where(largest > 0, -log_nearest(slope * unit / largest, 32), 0), 0, 255)
+    step = largest * log_value(-scale, 32)
+    zero = half_towards(start * unit + lo, False)
+    with np.errstate(divide="ignore"):
+        per = np.where(step > 0, F(parts) / step, F(0))
+    inverse = whole(np.minimum(unit * per * F(32768), F(32767)))
+    offset = whole(np.clip((lo - zero.astype(F)) * per, F(-32767), F(32767)))
+    fine, codes = kq_fine_codes(t, inverse, offset, top, parts)
+    own, shared = np.zeros(len(x), F), np.zeros(len(x), F)
+    for c in range(0, d, 128):
+        a = slice(c, c + 128)
+        worth = weight[a] * (step[a] * step[a])
+        total = lane_sum(worth[None, :])[0]
+        w = whole(worth * (F(32767) / total if total >= F(2) ** -100 else F(0)))
+        u = cut(fine[:, a] - top[a] * parts // 2)
+        p = part(u, w)
+        own = own + (p * u).sum(axis=1).astype(F) * total
+        shared = shared + (p * (codes[:, a] * parts - top[a] * parts // 2)).sum(axis=1).astype(F) * total
     good = (own > 0) & (shared > 0)
     with np.errstate(divide="ignore", invalid="ignore"):
         factor = np.where(good, np.clip(log_nearest(np.where(good, own / shared, F(1)), 64), -37, 37), 0)
     place = np.argsort(classes, kind="stable")
     return np.concatenate([most.view(np.uint16), classes, np.stack([scale[place], zero[place].view(np.uint16)], 1).reshape(-1),
-                           factor & 255, codes[:, place].T.reshape(-1).astype(np.int64)])
+                           factor & 255, codes[:, place].T.reshape(-1)])
 
 
 # ---- hashes --------------------------------------------------------------------------------------------------------------

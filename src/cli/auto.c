@@ -24,11 +24,21 @@ uint64_t kvt_auto_memory(const struct kvt_kv_settings *s, const struct kvt_model
     return left > weights ? (left - weights) / 10 * 9 : 1; /* a tenth for what else happens on the machine */
 }
 
+/* The most bytes of any length up to n_rows. They grow with the rows, but for the last rows, where a page of the tail is becoming one
+ * of the body, and where encoding begins. */
+static uint64_t most_bytes(const struct kvt_plan *plan, int64_t n_rows) {
+    const int64_t start = kvt_plan_layer(plan, 0)->start;
+    uint64_t most = start > 0 && n_rows >= start ? kvt_plan_bytes(plan, start - 1) : 0;
+    for (int64_t n = n_rows; n >= 0 && n > n_rows - 2 * KVT_TILE_ROWS; n--)
+        most = KVT_MAX(most, kvt_plan_bytes(plan, n));
+    return most;
+}
+
 int64_t kvt_auto_longest(const struct kvt_plan *plan, uint64_t bytes, int64_t most) {
     int64_t low = 0, high = most;
-    while (low < high) { /* bytes grow with rows, but for the 128 where a page of the tail becomes one of the body */
+    while (low < high) {
         const int64_t middle = low + (high - low + 1) / 2;
-        if (kvt_plan_bytes(plan, middle) <= bytes)
+        if (most_bytes(plan, middle) <= bytes)
             low = middle;
         else
             high = middle - 1;

@@ -36,7 +36,7 @@ KVT_MUST_CHECK enum kvt_status kvt_auto_choose(struct kvt_auto_pick *out, const 
 int kvt_auto_fitting(const char **names, int most, const struct kvt_model *model,
                      const struct kvt_auto_request *request);
 
-/* The most rows, at most `most`, whose cache takes no more than `bytes`; 0: not even one. */
+/* The most rows, at most `most`, whose cache takes no more than `bytes`, nor that of any fewer; 0: not even one. */
 int64_t kvt_auto_longest(const struct kvt_plan *plan, uint64_t bytes, int64_t most);
 
 #endif

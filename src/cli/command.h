@@ -13,8 +13,8 @@ const struct kvt_command *kvt_command_at(size_t i);
 KVT_MUST_CHECK enum kvt_status kvt_command_find(const struct kvt_command **out, const char *name,
                                                 struct kvt_error *err);
 
-extern const struct kvt_command kvt_command_run, kvt_command_chat, kvt_command_serve, kvt_command_inspect,
-    kvt_command_codecs, kvt_command_fidelity, kvt_command_sweep, kvt_command_needle, kvt_command_bench,
-    kvt_command_version, kvt_command_help;
+extern const struct kvt_command kvt_command_run, kvt_command_plan, kvt_command_chat, kvt_command_serve,
+    kvt_command_inspect, kvt_command_codecs, kvt_command_fidelity, kvt_command_sweep, kvt_command_needle,
+    kvt_command_bench, kvt_command_version, kvt_command_help;
 
 #endif

@@ -37,8 +37,8 @@ void kvt_summary_print_cache(const struct kvt_model *model, const struct kvt_ses
     const struct kvt_usage usage = kvt_session_usage(session);
     const int n_rows = kvt_session_n_rows(session);
     const uint64_t f16 = f16_bytes(model, n_rows), peak = kvt_session_peak_cache_bytes(session);
-    fprintf(stderr, "cache      %s, %d rows: %s", kvt_plan_kv(kvt_session_plan(session)), n_rows,
-            kvt_term_bytes(size, usage.total_bytes));
+    fprintf(stderr, "cache      %s, %d rows: %s (%llu bytes)", kvt_plan_kv(kvt_session_plan(session)), n_rows,
+            kvt_term_bytes(size, usage.total_bytes), (unsigned long long)usage.total_bytes);
     if (f16 > 0)
         fprintf(stderr, ", %.3f of the %s of f16", (double)usage.total_bytes / (double)f16, kvt_term_bytes(other, f16));
     if (peak > usage.total_bytes) fprintf(stderr, " (%s at its peak)", kvt_term_bytes(other, peak));

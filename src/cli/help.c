@@ -14,6 +14,10 @@ static const char intro[] = "Runs and measures language models (GGUF files) on a
 static const char notes[] =
     "A cache is written as its codecs, one for keys and values or one each: --kv affine4g64, --kv "
     "affine8g64,affine4g64. 'kvtile version' lists the codecs.\n\n"
+    "Every option can also be set by a variable of the environment, --kv-memory by KVTILE_KV_MEMORY, and in a file: the one that "
+    "KVTILE_CONFIG names, or kvtile/config in $XDG_CONFIG_HOME or in ~/.config, with lines such as 'threads = 4' for every command "
+    "that has the option, and below '[serve]' for that one. The command line goes before the environment, that before the "
+    "file; an option that is only on or off takes yes or no there.\n\n"
     "The exit status is 0 when all went well, 1 after a failure, 2 after wrong usage and 130 when Ctrl-C ended the work.";
 static const char *const examples[] = {
     "kvtile run models/plain.gguf -p \"The old house\" -n 64 --kv affine4g64",

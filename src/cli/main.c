@@ -8,6 +8,7 @@
 #include "base/check.h"
 #include "cli/command.h"
 #include "cli/help.h"
+#include "cli/opt_source.h"
 #include "cli/term.h"
 
 enum { EXIT_USAGE = 2, EXIT_INTERRUPTED = 130, HELP_MAX = 1 << 18 };
@@ -53,14 +54,36 @@ static enum kvt_status print_help(const struct kvt_command *command, struct kvt_
     return status;
 }
 
+/* A variable with a typing error would otherwise have no effect and say nothing. */
+static void warn_of_unknown_variables(void) {
+    char name[KVT_OPT_VARIABLE_MAX];
+    for (size_t at = 0; kvt_opt_source_unknown(name, &at);)
+        fprintf(stderr, "kvtile: the variable %s is no option's; 'kvtile --help' says how they are named\n", name);
+}
+
+static enum kvt_status run_with(const struct kvt_command *command, void *settings, struct kvt_opt_sources *sources,
+                                int argc, char *const *argv, struct kvt_error *err) {
+    bool wants_help = false;
+    KVT_TRY(kvt_opt_sources_read(sources, command, err));
+    KVT_TRY(kvt_opt_parse(command, settings, sources->given, sources->n, argc, argv, &wants_help, err));
+    if (wants_help) return print_help(command, err);
+    warn_of_unknown_variables();
+    return command->run(settings, err);
+}
+
 static enum kvt_status run_command(const struct kvt_command *command, int argc, char *const *argv,
                                    struct kvt_error *err) {
     void *settings = kvt_take(&kvt_allocator_libc, command->settings_bytes, 1);
-    if (!settings) return kvt_fail(err, KVT_ERR_NOMEM, "no memory for the settings of %s", command->name);
-    memcpy(settings, command->defaults, command->settings_bytes);
-    bool wants_help = false;
-    enum kvt_status status = kvt_opt_parse(command, settings, argc, argv, &wants_help, err);
-    if (status == KVT_OK) status = wants_help ? print_help(command, err) : command->run(settings, err);
+    struct kvt_opt_sources *sources = kvt_take_zero(&kvt_allocator_libc, 1, sizeof *sources);
+    enum kvt_status status = KVT_ERR_NOMEM;
+    if (!settings || !sources) {
+        kvt_fail(err, status, "no memory for the settings of %s", command->name);
+    } else {
+        memcpy(settings, command->defaults, command->settings_bytes);
+        status = run_with(command, settings, sources, argc, argv, err);
+        kvt_opt_sources_finish(sources);
+    }
+    kvt_give(&kvt_allocator_libc, sources, 1, sizeof *sources);
     kvt_give(&kvt_allocator_libc, settings, command->settings_bytes, 1);
     return status;
 }

@@ -6,8 +6,10 @@
 #include <errno.h>
 #include <limits.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "base/check.h"
 
@@ -55,7 +57,9 @@ struct parser {
     int n;
     const struct kvt_opt *rows[KVT_OPTIONS_MAX];
     void *fields[KVT_OPTIONS_MAX];
-    bool given[KVT_OPTIONS_MAX];
+    const void *defaults[KVT_OPTIONS_MAX]; /* of the fields; NULL: zero */
+    enum kvt_opt_source given[KVT_OPTIONS_MAX];
+    const char *from[KVT_OPTIONS_MAX]; /* what a sentence calls it, where it is not from the command line */
 };
 
 const struct kvt_opt *kvt_opt_at(const struct kvt_command *command, size_t i, size_t *out_at) {
@@ -76,6 +80,7 @@ static void parser_init(struct parser *p, const struct kvt_command *command, voi
         KVT_ASSERT(p->n < KVT_OPTIONS_MAX);
         p->rows[p->n] = o;
         p->fields[p->n] = (char *)settings + at;
+        p->defaults[p->n] = command->defaults ? (const char *)command->defaults + at : NULL;
     }
 }
 
@@ -226,27 +231,72 @@ static int first_given(const struct parser *p, const char *list) {
     return -1;
 }
 
-static enum kvt_status check_together(const struct parser *p, struct kvt_error *err) {
+/* Makes an option what it is by default. */
+static void forget(struct parser *p, int i) {
+    static const size_t bytes[] = {
+        [KVT_OPT_ARG] = sizeof(const char *), [KVT_OPT_ARGS] = sizeof(struct kvt_opt_texts),
+        [KVT_OPT_FLAG] = sizeof(bool),        [KVT_OPT_INT] = sizeof(int64_t),
+        [KVT_OPT_FLOAT] = sizeof(double),     [KVT_OPT_TEXT] = sizeof(const char *),
+        [KVT_OPT_BYTES] = sizeof(uint64_t),   [KVT_OPT_TEXTS] = sizeof(struct kvt_opt_texts)};
+    const size_t n = bytes[p->rows[i]->kind];
+    if (p->defaults[i])
+        memcpy(p->fields[i], p->defaults[i], n);
+    else
+        memset(p->fields[i], 0, n);
+    p->given[i] = KVT_OPT_DEFAULT;
+}
+
+/* "--name", or where the value is from. */
+static const char *called(const struct parser *p, int i, char text[WORD_MAX + 3]) {
+    if (p->from[i] && p->given[i] != KVT_OPT_COMMAND_LINE) return p->from[i];
+    memcpy(text, "--", 2);
+    memcpy(text + 2, p->rows[i]->name, KVT_MIN(strlen(p->rows[i]->name), (size_t)WORD_MAX) + 1);
+    return text;
+}
+
+/* An option that cannot be with another: the weaker one of two goes. */
+static enum kvt_status check_rivals(struct parser *p, int i, struct kvt_error *err) {
+    for (int other; p->given[i] && (other = first_given(p, p->rows[i]->not_with)) >= 0;) {
+        char name[WORD_MAX + 3], rival[WORD_MAX + 3];
+        if (p->given[i] == p->given[other])
+            return kvt_fail(err, KVT_ERR_ARG, "%s and %s cannot be given together", called(p, i, name),
+                            called(p, other, rival));
+        forget(p, p->given[i] < p->given[other] ? i : other);
+    }
+    return KVT_OK;
+}
+
+static enum kvt_status check_together(struct parser *p, struct kvt_error *err) {
     for (int i = 0; i < p->n; i++) {
         const struct kvt_opt *o = p->rows[i];
         if (o->kind == KVT_OPT_ARG && !o->optional && !p->given[i])
             return kvt_fail(err, KVT_ERR_ARG, "%s needs %s ('kvtile %s --help' explains)", p->command->name, o->name,
                             p->command->name);
-        if (!p->given[i]) continue;
-        const int other = first_given(p, o->not_with);
-        if (other >= 0)
-            return kvt_fail(err, KVT_ERR_ARG, "--%s and --%s cannot be given together", o->name, p->rows[other]->name);
-        if (o->needs && first_given(p, o->needs) < 0)
+        KVT_TRY(check_rivals(p, i, err));
+    }
+    for (int i = 0; i < p->n; i++) {
+        const struct kvt_opt *o = p->rows[i];
+        if (!p->given[i] || !o->needs || first_given(p, o->needs) >= 0) continue;
+        if (p->given[i] == KVT_OPT_COMMAND_LINE)
             return kvt_fail(err, KVT_ERR_ARG, "--%s needs --%.*s", o->name, (int)strcspn(o->needs, " "), o->needs);
+        forget(p, i);
     }
     return KVT_OK;
+}
+
+/* Marks an option as given: what a weaker source said of a list goes. */
+static void mark(struct parser *p, int i, enum kvt_opt_source source, const char *from) {
+    const enum kvt_opt_kind kind = p->rows[i]->kind;
+    if (p->given[i] && p->given[i] < source && (kind == KVT_OPT_TEXTS || kind == KVT_OPT_ARGS)) forget(p, i);
+    p->given[i] = source;
+    p->from[i] = from;
 }
 
 /* An argument without a dash: the next ARG of the table, or ARGS. */
 static enum kvt_status take_arg(struct parser *p, const char *word, struct kvt_error *err) {
     for (int i = 0; i < p->n; i++) {
         if (p->rows[i]->kind != KVT_OPT_ARGS && (p->rows[i]->kind != KVT_OPT_ARG || p->given[i])) continue;
-        p->given[i] = true;
+        mark(p, i, KVT_OPT_COMMAND_LINE, NULL);
         return store(p->rows[i], p->rows[i]->name, word, p->fields[i], err);
     }
     return kvt_fail(err, KVT_ERR_ARG, "%s has no use for the argument '%s' ('kvtile %s --help' explains)",
@@ -272,14 +322,52 @@ static enum kvt_status take_option(struct parser *p, int *at, int argc, char *co
         if (*at + 1 == argc) return kvt_fail(err, KVT_ERR_ARG, "%s needs a value: %s %s", name, name, o->value);
         value = argv[++*at];
     }
-    p->given[i] = true;
+    mark(p, i, KVT_OPT_COMMAND_LINE, NULL);
     return store(o, name, value, p->fields[i], err);
 }
 
-enum kvt_status kvt_opt_parse(const struct kvt_command *command, void *settings, int argc, char *const *argv,
-                              bool *out_help, struct kvt_error *err) {
+/* ---- other sources ---------------------------------------------------------------------------------------------------- */
+
+static bool read_switch(const char *text, bool *out) {
+    static const char *const words[] = {"0", "1", "no", "yes", "false", "true", "off", "on"};
+    for (size_t i = 0; i < KVT_ARRAY_LEN(words); i++)
+        if (strcasecmp(text, words[i]) == 0) {
+            *out = i % 2;
+            return true;
+        }
+    return false;
+}
+
+static enum kvt_status take_given(struct parser *p, const struct kvt_opt_given *given, struct kvt_error *err) {
+    const int i = find_long(p, given->name);
+    if (i < 0) return kvt_fail(err, KVT_ERR_ARG, "%s: %s has no such option", given->from, p->command->name);
+    mark(p, i, given->source, given->from);
+    if (p->rows[i]->kind != KVT_OPT_FLAG) return store(p->rows[i], given->from, given->value, p->fields[i], err);
+    if (!read_switch(given->value, p->fields[i]))
+        return kvt_fail(err, KVT_ERR_ARG, "%s takes yes or no, not '%.40s'", given->from, given->value);
+    if (!*(bool *)p->fields[i]) p->given[i] = KVT_OPT_DEFAULT; /* said to be off: in nobody's way */
+    return KVT_OK;
+}
+
+bool kvt_opt_has(const struct kvt_command *command, const char *name) {
+    size_t at;
+    const struct kvt_opt *o;
+    for (size_t i = 0; (o = kvt_opt_at(command, i, &at)) != NULL; i++)
+        if (is_option(o) && !o->hidden && has_name(o, name)) return true;
+    return false;
+}
+
+void kvt_opt_variable(char variable[KVT_OPT_VARIABLE_MAX], const char *name) {
+    const int n = snprintf(variable, KVT_OPT_VARIABLE_MAX, "KVTILE_%s", name);
+    for (int i = 0; i < n && variable[i]; i++)
+        variable[i] = variable[i] == '-' ? '_' : (char)toupper((unsigned char)variable[i]);
+}
+
+enum kvt_status kvt_opt_parse(const struct kvt_command *command, void *settings, const struct kvt_opt_given *given,
+                              int n, int argc, char *const *argv, bool *out_help, struct kvt_error *err) {
     struct parser parser;
     parser_init(&parser, command, settings);
+    for (int i = 0; i < n; i++) KVT_TRY(take_given(&parser, &given[i], err));
     bool ended = false;
     for (int i = 0; i < argc; i++) {
         const char *word = argv[i];

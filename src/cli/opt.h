@@ -66,16 +66,33 @@ struct kvt_command {
     enum kvt_status (*run)(const void *settings, struct kvt_error *err);
 };
 
+/* A value from elsewhere than the command line. */
+enum kvt_opt_source { KVT_OPT_DEFAULT, KVT_OPT_FILE, KVT_OPT_ENVIRONMENT, KVT_OPT_COMMAND_LINE }; /* weakest first */
+struct kvt_opt_given {
+    enum kvt_opt_source source;
+    const char *name;  /* an option's long name */
+    const char *value; /* outlives the settings; of a FLAG: yes or no, true or false, on or off, 1 or 0 */
+    const char *from;  /* what a sentence calls it: "KVTILE_THREADS" */
+};
+
 /* Option i of a command, its own and then the shared ones; NULL past the end. *out_at is its field's offset in the
  * settings. */
 const struct kvt_opt *kvt_opt_at(const struct kvt_command *command, size_t i, size_t *out_at);
 
-/* Reads argv[0 .. argc) (what follows the command's name) into settings, which holds the defaults. Options and arguments
+/* Takes n values from elsewhere, weakest first, and then reads argv[0 .. argc) (what follows the command's name) into settings, which holds the defaults. Options and arguments
  * mix; "--name=value", "--name value", "-n value", "-nvalue"; "--" ends the options. The last of a repeated option counts.
- * -h or --help: *out_help is true and the rest is not looked at. ARG: the sentence names what is wrong, and for an unknown
- * option the nearest one. */
-KVT_MUST_CHECK enum kvt_status kvt_opt_parse(const struct kvt_command *command, void *settings, int argc,
-                                             char *const *argv, bool *out_help, struct kvt_error *err);
+ * -h or --help: *out_help is true and the rest is not looked at. A stronger source replaces what a weaker one says, lists too, and an
+ * option that cannot be with it or lacks what it needs; within one source that is a mistake. ARG: the sentence names what is
+ * wrong, and for an unknown option the nearest one. */
+KVT_MUST_CHECK enum kvt_status kvt_opt_parse(const struct kvt_command *command, void *settings,
+                                             const struct kvt_opt_given *given, int n, int argc, char *const *argv,
+                                             bool *out_help, struct kvt_error *err);
+
+/* Whether a command has an option of that long name, one of its other names too. */
+bool kvt_opt_has(const struct kvt_command *command, const char *name);
+/* "KVTILE_KV_MEMORY" of "kv-memory". */
+enum { KVT_OPT_VARIABLE_MAX = 64 };
+void kvt_opt_variable(char variable[KVT_OPT_VARIABLE_MAX], const char *name);
 
 /* Reads the value of option `name`, whole numbers with commas between ("1,2,4"), into out: at most `most`, each in [min, max]. ARG. */
 KVT_MUST_CHECK enum kvt_status kvt_opt_list(int *out, int *n, int most, const char *name, const char *text, int min,

@@ -29,8 +29,9 @@ LC_ALL=C
 work=$(mktemp -d) || exit 2
 trap 'rm -rf "$work"' EXIT
 trap 'exit 130' INT TERM
-XDG_CACHE_HOME=$work/cache
-export KVTILE MAKE_MODEL ROOT PLAIN BIASED LC_ALL XDG_CACHE_HOME
+XDG_CACHE_HOME=$work/cache XDG_CONFIG_HOME=$work/config
+unset KVTILE_CONFIG
+export XDG_CONFIG_HOME KVTILE MAKE_MODEL ROOT PLAIN BIASED LC_ALL XDG_CACHE_HOME
 
 cat >"$work/prelude" <<'END'
 kvtile() { "$KVTILE" "$@"; }

@@ -63,7 +63,7 @@ static enum kvt_status parse(struct settings *s, bool *help, struct kvt_error *e
     *s = (struct settings){.n = 7, .temp = 0.5};
     *err = (struct kvt_error){.code = KVT_OK};
     *help = false;
-    return kvt_opt_parse(&command, s, argc, argv, help, err);
+    return kvt_opt_parse(&command, s, NULL, 0, argc, argv, help, err);
 }
 
 static struct settings accepted(const char *line) {
@@ -97,15 +97,102 @@ static void arguments_can_be_many(void **state) {
     static const struct kvt_command sweep = {.name = "sweep", .options = rows, .n_options = KVT_ARRAY_LEN(rows)};
     char *argv[] = {(char[]){"m"}, (char[]){"a*"}, (char[]){"--flag"}, (char[]){"b"}, (char[]){"c"}};
     bool help = false;
-    assert_int_equal(kvt_opt_parse(&sweep, &many, 5, argv, &help, NULL), KVT_OK);
+    assert_int_equal(kvt_opt_parse(&sweep, &many, NULL, 0, 5, argv, &help, NULL), KVT_OK);
     assert_string_equal(many.model, "m");
     assert_int_equal(many.more.n, 3);
     assert_string_equal(many.more.items[0], "a*");
     assert_string_equal(many.more.items[2], "c");
     assert_true(many.flag);
     many.more.n = 0;
-    assert_int_equal(kvt_opt_parse(&sweep, &many, 1, argv, &help, NULL), KVT_OK); /* none is needed */
+    assert_int_equal(kvt_opt_parse(&sweep, &many, NULL, 0, 1, argv, &help, NULL), KVT_OK); /* none is needed */
     assert_int_equal(many.more.n, 0);
+}
+
+/* ---- other sources ---------------------------------------------------------------------------------------------------- */
+
+static enum kvt_status parse_with(struct settings *s, const struct kvt_opt_given *given, int n, struct kvt_error *err,
+                                  const char *line) {
+    static char copy[1024];
+    char *argv[32], *rest = NULL;
+    int argc = 0;
+    bool help = false;
+    snprintf(copy, sizeof copy, "%s", line);
+    for (char *word = strtok_r(copy, " ", &rest); word; word = strtok_r(NULL, " ", &rest)) argv[argc++] = word;
+    *s = (struct settings){.n = 7, .temp = 0.5};
+    *err = (struct kvt_error){.code = KVT_OK};
+    return kvt_opt_parse(&command, s, given, n, argc, argv, &help, err);
+}
+
+static void stronger_sources_win(void **state) {
+    (void)state;
+    static const struct kvt_opt_given given[] = {{KVT_OPT_FILE, "max-tokens", "1", "config:1"},
+                                                 {KVT_OPT_FILE, "temp", "1", "config:2"},
+                                                 {KVT_OPT_FILE, "kv", "a", "config:3"},
+                                                 {KVT_OPT_FILE, "kv", "b", "config:4"},
+                                                 {KVT_OPT_FILE, "chat", "yes", "config:5"},
+                                                 {KVT_OPT_ENVIRONMENT, "predict", "2", "KVTILE_PREDICT"},
+                                                 {KVT_OPT_ENVIRONMENT, "chat", "off", "KVTILE_CHAT"}};
+    struct settings s;
+    struct kvt_error err;
+    assert_int_equal(parse_with(&s, given, 7, &err, "m"), KVT_OK);
+    assert_int_equal(s.n, 2);
+    assert_true(s.temp == 1);
+    assert_int_equal(s.kv.n, 2);
+    assert_false(s.chat);
+    assert_int_equal(parse_with(&s, given, 7, &err, "m -n 3 --kv c --chat"), KVT_OK);
+    assert_int_equal(s.n, 3);
+    assert_int_equal(s.kv.n, 1); /* the whole list is another */
+    assert_string_equal(s.kv.items[0], "c");
+    assert_true(s.chat);
+}
+
+/* --prompt and --file are rivals; --file needs --chat or --temp. */
+static void weaker_rivals_go(void **state) {
+    (void)state;
+    static const struct kvt_opt_given file[] = {{KVT_OPT_FILE, "file", "f", "config:1"},
+                                                {KVT_OPT_FILE, "prompt", "p", "config:2"},
+                                                {KVT_OPT_FILE, "chat", "yes", "config:3"}};
+    struct settings s;
+    struct kvt_error err;
+    assert_int_equal(parse_with(&s, file, 1, &err, "m"), KVT_OK); /* lacks what it needs: without effect */
+    assert_null(s.file);
+    assert_int_equal(parse_with(&s, file, 1, &err, "m --temp 1"), KVT_OK);
+    assert_string_equal(s.file, "f");
+    assert_int_equal(parse_with(&s, file, 1, &err, "m --temp 1 -p x"), KVT_OK);
+    assert_null(s.file);
+    assert_string_equal(s.prompt, "x");
+    assert_int_equal(parse_with(&s, file + 1, 2, &err, "m -f x"), KVT_OK);
+    assert_null(s.prompt);
+    assert_string_equal(s.file, "x");
+    assert_int_equal(parse_with(&s, file, 3, &err, "m"), KVT_ERR_ARG);
+    assert_string_equal(err.text, "config:2 and config:1 cannot be given together");
+}
+
+static void other_sources_are_checked(void **state) {
+    (void)state;
+    static const struct {
+        struct kvt_opt_given given;
+        const char *sentence;
+    } cases[] = {
+        {{KVT_OPT_ENVIRONMENT, "max-tokens", "x", "KVTILE_MAX_TOKENS"},
+         "KVTILE_MAX_TOKENS takes a whole number from -1 to 1000, not 'x'"},
+        {{KVT_OPT_FILE, "limit", "lots", "c:4: limit"},
+         "c:4: limit takes a size such as 300000, 512M or 1.5G, not 'lots'"},
+        {{KVT_OPT_FILE, "chat", "maybe", "c:4: chat"}, "c:4: chat takes yes or no, not 'maybe'"},
+        {{KVT_OPT_FILE, "colour", "red", "c:4: colour"}, "c:4: colour: run has no such option"},
+    };
+    struct settings s;
+    struct kvt_error err;
+    for (size_t i = 0; i < KVT_ARRAY_LEN(cases); i++) {
+        assert_int_equal(parse_with(&s, &cases[i].given, 1, &err, "m"), KVT_ERR_ARG);
+        assert_string_equal(err.text, cases[i].sentence);
+    }
+    char variable[KVT_OPT_VARIABLE_MAX];
+    kvt_opt_variable(variable, "kv-memory");
+    assert_string_equal(variable, "KVTILE_KV_MEMORY");
+    assert_true(kvt_opt_has(&command, "n-predict"));
+    assert_false(kvt_opt_has(&command, "MODEL"));
+    assert_false(kvt_opt_has(&command, "secret"));
 }
 
 static void defaults_stay(void **state) {
@@ -253,11 +340,13 @@ static void distance_counts_edits(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(arguments_can_be_many),  cmocka_unit_test(defaults_stay),
-        cmocka_unit_test(every_spelling_is_read), cmocka_unit_test(texts_collect),
-        cmocka_unit_test(arguments_mix_and_end),  cmocka_unit_test(sizes_have_units),
-        cmocka_unit_test(numbers_are_checked),    cmocka_unit_test(mistakes_are_named),
-        cmocka_unit_test(help_comes_first),       cmocka_unit_test(distance_counts_edits),
+        cmocka_unit_test(arguments_can_be_many), cmocka_unit_test(stronger_sources_win),
+        cmocka_unit_test(weaker_rivals_go),      cmocka_unit_test(other_sources_are_checked),
+        cmocka_unit_test(defaults_stay),         cmocka_unit_test(every_spelling_is_read),
+        cmocka_unit_test(texts_collect),         cmocka_unit_test(arguments_mix_and_end),
+        cmocka_unit_test(sizes_have_units),      cmocka_unit_test(numbers_are_checked),
+        cmocka_unit_test(mistakes_are_named),    cmocka_unit_test(help_comes_first),
+        cmocka_unit_test(distance_counts_edits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -357,7 +357,7 @@ static void load_queries(const struct run *run, const struct job *job, int head,
 /* Rounds the queries of a head for per-token keys. */
 static void round_queries(const struct run *run, const struct job *job, int i, struct scratch *s) {
     const struct kvt_tile *keys = &run->layer->page[KVT_REGION_BODY].tile[KVT_SIDE_K];
-    if (!job->fused || keys->kind != KVT_TILE_LANE || !kvt_fused_takes(keys)) return;
+    if (!job->fused || !kvt_fused_rounds(keys)) return;
     struct head *h = &s->head[i];
     struct kvt_rounded none;
     kvt_rounded_init(&h->rounded, keys, job->n, s->rounded + (size_t)i * kvt_rounded_init(&none, keys, job->n, NULL));

@@ -60,7 +60,7 @@ struct kvt_fused {
     ptrdiff_t ld_x;
     float *y; /* vector v at y + v * ld_y, aligned to 64, ld_y a multiple of 16; in whole blocks of lanes */
     ptrdiff_t ld_y;
-    const struct kvt_rounded *rounded; /* of x, for LANE tiles */
+    const struct kvt_rounded *rounded; /* of x, where kvt_fused_rounds says so */
     struct kvt_noise *noise;           /* by vector, for V */
     int n_lanes;                       /* K: the first lanes, which are wanted; of others nothing is read. 0: all */
 };
@@ -74,12 +74,27 @@ typedef void (*kvt_round_fn)(const struct kvt_tile *tile, const float *x, ptrdif
 
 enum { KVT_CLASS_FUSED_MAX = 256 }; /* channels of a CLASS tile */
 
+/* Codes that are small floats: 8-bit ones, or a table of numbers of two significant bits. Their products are of floats. */
+static inline bool kvt_fused_floats(const struct kvt_tile *tile) {
+    const struct kvt_format *format = &tile->format;
+    if ((tile->kind != KVT_TILE_FOLD && tile->kind != KVT_TILE_LANE) || tile->n_slices || format->has_zero)
+        return false;
+    if (format->meaning == KVT_MEANING_E4M3 || format->meaning == KVT_MEANING_E5M2) return true;
+    return format->meaning == KVT_MEANING_TABLE && format->scale >= KVT_SCALE_E8M0 && format->scale <= KVT_SCALE_E4M3;
+}
+
 static inline bool kvt_fused_takes(const struct kvt_tile *tile) {
     if (tile->kind == KVT_TILE_PLAIN) return true;
     if (tile->kind == KVT_TILE_CLASS) /* whole vectors of each class's bits */
         return tile->n_terms % 64 == 0 && tile->n_terms <= KVT_CLASS_FUSED_MAX;
-    return tile->format.meaning <= KVT_MEANING_TABLE && tile->lane_group >= KVT_BLOCK_LANES &&
-           !(tile->kind == KVT_TILE_LANE && tile->n_slices);
+    return kvt_fused_floats(tile) ||
+           (tile->format.meaning <= KVT_MEANING_TABLE && tile->lane_group >= KVT_BLOCK_LANES &&
+            !(tile->kind == KVT_TILE_LANE && tile->n_slices));
+}
+
+/* Whether kvt_fused.rounded is read. */
+static inline bool kvt_fused_rounds(const struct kvt_tile *tile) {
+    return tile->kind == KVT_TILE_LANE && kvt_fused_takes(tile) && !kvt_fused_floats(tile);
 }
 
 /* exact. What kvt_encoder.encode does, for all heads. */

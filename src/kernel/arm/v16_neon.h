@@ -26,6 +26,7 @@ enum {
     MOST_VECTORS = 4,    /* query vectors likewise */
     FOLD_VECTORS = 1,    /* vectors that are rounded together */
     CODES_ON_TOP = 0,    /* codes are multiplied as the low bits of bytes */
+    FLOAT_HALVES = 1,    /* sets of 8 lanes whose sums of floats fit in registers */
     RUN_QUADS = 1 << 20, /* quads that vs can sum before it must be widened */
     WEIGHT_TOP = 127     /* largest rounded weight: products are of signed bytes */
 };
@@ -37,6 +38,7 @@ enum {
 /* What there is of the kernels for eight vectors. */
 #define EACH_DOT_8(X)
 #define EACH_CLASS_8(X)
+#define EACH_FLOAT_8(X)
 #define EACH_PLAIN_8(X)
 
 #define EACH_REGISTER(type, expression)                                                                                \
@@ -188,6 +190,51 @@ static inline vb vb_odd_s(vb a) {
 }
 static inline vb vb_even_s(vb a) {
     EACH_REGISTER(vb, vreinterpretq_u8_s16(vshrq_n_s16(vshlq_n_s16(vreinterpretq_s16_u8(a.r[i]), 8), 8)));
+}
+
+/* Bytes 0 and 2 of each lane as the high bytes of 16-bit numbers, and bytes 1 and 3. */
+static inline vb vb_high_even(vb a) {
+    EACH_REGISTER(vb, vreinterpretq_u8_u16(vshlq_n_u16(vreinterpretq_u16_u8(a.r[i]), 8)));
+}
+static inline vb vb_high_odd(vb a) {
+    EACH_REGISTER(vb, vreinterpretq_u8_u16(vandq_u16(vreinterpretq_u16_u8(a.r[i]), vdupq_n_u16(0xFF00))));
+}
+/* e4m3 in the high byte of 16 bits as f16, 2^8 too small. */
+static inline vb vb_narrow_exponent(vb a) {
+    EACH_REGISTER(vb, vreinterpretq_u8_s16(
+                          vandq_s16(vshrq_n_s16(vreinterpretq_s16_u8(a.r[i]), 1), vdupq_n_s16((int16_t)0xBF80))));
+}
+/* The f16 numbers of lanes 0 to 7, or 8 to 15: two of each lane. */
+static inline vf vf_half(vb a, int upper) {
+    vf out;
+    for (int i = 0; i < 2; i++) {
+        const float16x8_t x = vreinterpretq_f16_u8(a.r[2 * upper + i]);
+        out.r[2 * i] = vcvt_f32_f16(vget_low_f16(x));
+        out.r[2 * i + 1] = vcvt_f32_f16(vget_high_f16(x));
+    }
+    return out;
+}
+/* Two numbers for each of 8 lanes. */
+static inline vf vf_pair(const float *p) {
+    const float32x2_t x = vld1_f32(p);
+    EACH_REGISTER(vf, vcombine_f32(x, x));
+}
+/* Stores the 8 sums of neighbours. */
+static inline void vf_store_pair_sums(float *to, vf a) {
+    for (int i = 0; i < 2; i++) vst1q_f32(to + 4 * i, vpaddq_f32(a.r[2 * i], a.r[2 * i + 1]));
+}
+/* Each quad in the order 0, 2, 1, 3. */
+static inline vf vf_swap_middle(vf a) { EACH_REGISTER(vf, vzip1q_f32(a.r[i], vextq_f32(a.r[i], a.r[i], 2))); }
+/* The magnitudes of 16 e4m3 numbers, 2^8 too small. */
+static inline vf vf_half_scale(const unsigned char *p) {
+    const uint8x16_t x = vld1q_u8(p);
+    const uint16x8_t h[2] = {vshll_n_u8(vget_low_u8(x), 7), vshll_n_u8(vget_high_u8(x), 7)};
+    vf out;
+    for (int i = 0; i < 4; i++) {
+        const uint16x4_t four = i % 2 ? vget_high_u16(h[i / 2]) : vget_low_u16(h[i / 2]);
+        out.r[i] = vcvt_f32_f16(vreinterpret_f16_u16(vand_u16(four, vdup_n_u16(0x3F80))));
+    }
+    return out;
 }
 
 /* 64 integers as bytes, in order, unsigned (below 128) or signed, with saturation. */

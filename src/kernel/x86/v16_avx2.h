@@ -24,6 +24,7 @@ enum {
     MOST_VECTORS = 4, /* query vectors likewise */
     FOLD_VECTORS = 1, /* vectors that are rounded together */
     CODES_ON_TOP = 0, /* codes are multiplied as the low bits of bytes: products of two must not saturate 16 bits */
+    FLOAT_HALVES = 1, /* sets of 8 lanes whose sums of floats fit in registers */
     RUN_QUADS = 8,    /* quads that vs can sum before it must be widened: 8 * 2 * 8 * 255 and 8 * 2 * 15 * 127 < 2^15 */
     WEIGHT_TOP = 255  /* largest rounded weight */
 };
@@ -40,6 +41,7 @@ enum {
 /* What there is of the kernels for eight vectors. */
 #define EACH_DOT_8(X)
 #define EACH_CLASS_8(X)
+#define EACH_FLOAT_8(X)
 #define EACH_PLAIN_8(X)
 
 static inline vf vf_load(const float *p) { return (vf){{_mm256_load_ps(p), _mm256_load_ps(p + 8)}}; }
@@ -188,6 +190,44 @@ static inline vb vb_even_u(vb a) {
 static inline vb vb_odd_u(vb a) { return vb_down(a, 8); }
 static inline vb vb_odd_s(vb a) { return (vb){{_mm256_srai_epi16(a.r[0], 8), _mm256_srai_epi16(a.r[1], 8)}}; }
 static inline vb vb_even_s(vb a) { return vb_odd_s(vb_up(a, 8)); }
+
+/* Bytes 0 and 2 of each lane as the high bytes of 16-bit numbers, and bytes 1 and 3. */
+static inline vb vb_high_even(vb a) { return vb_up(a, 8); }
+static inline vb vb_high_odd(vb a) {
+    const __m256i high = _mm256_set1_epi16((short)0xFF00);
+    return (vb){{_mm256_and_si256(a.r[0], high), _mm256_and_si256(a.r[1], high)}};
+}
+/* e4m3 in the high byte of 16 bits as f16, 2^8 too small. */
+static inline vb vb_narrow_exponent(vb a) {
+    const __m256i keep = _mm256_set1_epi16((short)0xBF80);
+    return (vb){
+        {_mm256_and_si256(_mm256_srai_epi16(a.r[0], 1), keep), _mm256_and_si256(_mm256_srai_epi16(a.r[1], 1), keep)}};
+}
+/* The f16 numbers of lanes 0 to 7, or 8 to 15: two of each lane. */
+static inline vf vf_half(vb a, int upper) {
+    const __m256i x = a.r[upper];
+    return (vf){{_mm256_cvtph_ps(_mm256_castsi256_si128(x)), _mm256_cvtph_ps(_mm256_extracti128_si256(x, 1))}};
+}
+/* Two numbers for each of 8 lanes. */
+static inline vf vf_pair(const float *p) {
+    const __m256 x = _mm256_castpd_ps(_mm256_broadcast_sd((const double *)(const void *)p));
+    return (vf){{x, x}};
+}
+/* Stores the 8 sums of neighbours. */
+static inline void vf_store_pair_sums(float *to, vf a) {
+    const __m256d sums = _mm256_castps_pd(_mm256_hadd_ps(a.r[0], a.r[1]));
+    _mm256_store_ps(to, _mm256_castpd_ps(_mm256_permute4x64_pd(sums, 0xD8)));
+}
+/* Each quad in the order 0, 2, 1, 3. */
+static inline vf vf_swap_middle(vf a) {
+    return (vf){{_mm256_permute_ps(a.r[0], 0xD8), _mm256_permute_ps(a.r[1], 0xD8)}};
+}
+/* The magnitudes of 16 e4m3 numbers, 2^8 too small. */
+static inline vf vf_half_scale(const unsigned char *p) {
+    const __m256i x = _mm256_cvtepu8_epi16(_mm_loadu_si128((const __m128i *)(const void *)p));
+    const __m256i h = _mm256_and_si256(_mm256_slli_epi16(x, 7), _mm256_set1_epi16(0x3F80));
+    return (vf){{_mm256_cvtph_ps(_mm256_castsi256_si128(h)), _mm256_cvtph_ps(_mm256_extracti128_si256(h, 1))}};
+}
 
 /* 64 integers as bytes, in order, unsigned or signed; they fit. */
 static inline vb vi_pack_bytes(const vi *a, bool is_unsigned) {

@@ -18,6 +18,7 @@ enum {
     MOST_VECTORS = 8,    /* query vectors likewise */
     FOLD_VECTORS = 4,    /* vectors that are rounded together */
     CODES_ON_TOP = 1,    /* codes are multiplied as the top bits of bytes: signed ones need no extension */
+    FLOAT_HALVES = 2,    /* sets of 8 lanes whose sums of floats fit in registers */
     RUN_QUADS = 1 << 20, /* quads that vs can sum before it must be widened */
     WEIGHT_TOP = 255     /* largest rounded weight */
 };
@@ -29,6 +30,7 @@ enum {
 /* What there is of the kernels for eight vectors. */
 #define EACH_DOT_8(X)   EACH_DOT(X, 8)
 #define EACH_CLASS_8(X) EACH_CLASS(X, 8)
+#define EACH_FLOAT_8(X) EACH_FLOAT(X, 8)
 #define EACH_PLAIN_8(X) EACH_PLAIN(X, 8)
 
 static inline vf vf_load(const float *p) { return _mm512_load_ps(p); }
@@ -122,6 +124,35 @@ static inline vb vb_even_u(vb a) { return _mm512_and_si512(a, _mm512_set1_epi16(
 static inline vb vb_odd_u(vb a) { return _mm512_srli_epi16(a, 8); }
 static inline vb vb_even_s(vb a) { return _mm512_srai_epi16(_mm512_slli_epi16(a, 8), 8); }
 static inline vb vb_odd_s(vb a) { return _mm512_srai_epi16(a, 8); }
+
+/* Bytes 0 and 2 of each lane as the high bytes of 16-bit numbers, and bytes 1 and 3. */
+static inline vb vb_high_even(vb a) { return _mm512_slli_epi16(a, 8); }
+static inline vb vb_high_odd(vb a) { return _mm512_and_si512(a, _mm512_set1_epi16((short)0xFF00)); }
+/* e4m3 in the high byte of 16 bits as f16, 2^8 too small. */
+static inline vb vb_narrow_exponent(vb a) {
+    return _mm512_and_si512(_mm512_srai_epi16(a, 1), _mm512_set1_epi16((short)0xBF80));
+}
+/* The f16 numbers of lanes 0 to 7, or 8 to 15: two of each lane. */
+static inline vf vf_half(vb a, int upper) {
+    return _mm512_cvtph_ps(upper ? _mm512_extracti64x4_epi64(a, 1) : _mm512_castsi512_si256(a));
+}
+/* Two numbers for each of 8 lanes. */
+static inline vf vf_pair(const float *p) {
+    return _mm512_castpd_ps(_mm512_broadcastsd_pd(_mm_load_sd((const double *)(const void *)p)));
+}
+/* Stores the 8 sums of neighbours. */
+static inline void vf_store_pair_sums(float *to, vf a) {
+    const __m256 lo = _mm512_castps512_ps256(a), hi = _mm512_extractf32x8_ps(a, 1);
+    const __m256d sums = _mm256_castps_pd(_mm256_hadd_ps(lo, hi));
+    _mm256_store_ps(to, _mm256_castpd_ps(_mm256_permute4x64_pd(sums, 0xD8)));
+}
+/* Each quad in the order 0, 2, 1, 3. */
+static inline vf vf_swap_middle(vf a) { return _mm512_permute_ps(a, 0xD8); }
+/* The magnitudes of 16 e4m3 numbers, 2^8 too small. */
+static inline vf vf_half_scale(const unsigned char *p) {
+    const __m256i x = _mm256_cvtepu8_epi16(_mm_loadu_si128((const __m128i *)(const void *)p));
+    return _mm512_cvtph_ps(_mm256_and_si256(_mm256_slli_epi16(x, 7), _mm256_set1_epi16(0x3F80)));
+}
 
 /* 64 integers as bytes, in order, unsigned or signed; they fit. */
 static inline vb vi_pack_bytes(const vi *a, bool is_unsigned) {

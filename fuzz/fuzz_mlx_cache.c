@@ -47,7 +47,7 @@ static void load(const struct kvt_mlx_cache *file) {
     struct kvt_error err = {KVT_OK, ""};
     if (!plan) return;
     expect(kvt_pool_create(&pool, plan, &options, NULL) == KVT_OK);
-    const enum kvt_status status = kvt_mlx_cache_load(&seq, pool, file, MAX_ROWS, &err);
+    const enum kvt_status status = kvt_mlx_cache_load(&seq, pool, file, MAX_ROWS, 0, &err);
     if (status == KVT_OK) {
         float row[KVT_LATENT_MAX];
         for (int64_t r = 0; r < kvt_seq_n_rows(seq); r++)

@@ -47,4 +47,16 @@ bool kvt_mlx_is_plain(const struct kvt_codec *codec);
 /* Whether all rows of layer l of a plan are in its body, in one codec that MLX has. UNSUPPORTED says why not. */
 KVT_MUST_CHECK enum kvt_status kvt_mlx_check_layer(const struct kvt_plan *plan, int l, struct kvt_error *err);
 
+/* Whether K rows of layer l can be put in another order. */
+KVT_MUST_CHECK enum kvt_status kvt_mlx_check_order(const struct kvt_plan *plan, int l, int turned,
+                                                   struct kvt_error *err);
+
+/* Which element of a sequence's row is element c of the file's. */
+static inline int kvt_mlx_from_file(int c, int turned) {
+    return c >= turned ? c : c < turned / 2 ? 2 * c : 2 * (c - turned / 2) + 1;
+}
+
+/* Puts the codes of a K row in the file's order, or back. */
+void kvt_mlx_turn_codes(uint32_t *codes, int bits, int d, int turned, bool to_file);
+
 #endif

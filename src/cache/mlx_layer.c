@@ -38,3 +38,43 @@ enum kvt_status kvt_mlx_check_layer(const struct kvt_plan *plan, int l, struct k
     }
     return KVT_OK;
 }
+
+enum kvt_status kvt_mlx_check_order(const struct kvt_plan *plan, int l, int turned, struct kvt_error *err) {
+    const struct kvt_layer_plan *p = &plan->layers[l].plan;
+    const int group = p->codec[KVT_SIDE_K]->info.group;
+    if (turned < 0 || turned % 2 || turned > p->shape.k_size)
+        return kvt_fail(err, KVT_ERR_ARG, "layer %d: RoPE cannot turn %d of %d elements in pairs", l, turned,
+                        p->shape.k_size);
+    if (group && turned > group)
+        return kvt_fail(
+            err, KVT_ERR_UNSUPPORTED,
+            "layer %d: mlx-lm has the %d elements of a key that RoPE turns in another order, and groups of %d "
+            "would not stay together; f16, bf16 and groups of %d or more would",
+            l, turned, group, turned);
+    return KVT_OK;
+}
+
+static unsigned get(const uint32_t *words, int bits, int i) {
+    const int at = i * bits;
+    uint64_t two = words[at / 32];
+    if (at % 32 + bits > 32) two |= (uint64_t)words[at / 32 + 1] << 32;
+    return (unsigned)(two >> at % 32 & ((1u << bits) - 1));
+}
+
+static void put(uint32_t *words, int bits, int i, unsigned code) {
+    const int at = i * bits;
+    words[at / 32] |= code << at % 32;
+    if (at % 32 + bits > 32) words[at / 32 + 1] |= code >> (32 - at % 32);
+}
+
+void kvt_mlx_turn_codes(uint32_t *codes, int bits, int d, int turned, bool to_file) {
+    uint32_t out[KVT_LATENT_MAX / 4] = {0};
+    for (int c = 0; c < d; c++) {
+        const int other = kvt_mlx_from_file(c, turned);
+        if (to_file)
+            put(out, bits, c, get(codes, bits, other));
+        else
+            put(out, bits, other, get(codes, bits, c));
+    }
+    memcpy(codes, out, (size_t)(d * bits / 32) * sizeof *out);
+}

@@ -239,7 +239,8 @@ const char *kvt_mlx_cache_layer(const struct kvt_mlx_cache *c, int l, struct kvt
 
 /* ---- loading ----------------------------------------------------------------------------------------------------------- */
 
-static enum kvt_status check_plan(const struct kvt_mlx_cache *c, const struct kvt_plan *plan, struct kvt_error *err) {
+static enum kvt_status check_plan(const struct kvt_mlx_cache *c, const struct kvt_plan *plan, int turned,
+                                  struct kvt_error *err) {
     if (plan->n_layers != c->n_layers)
         return kvt_fail(err, KVT_ERR_ARG, "%s has %d layers, this cache has %d", c->name, c->n_layers, plan->n_layers);
     for (int l = 0; l < c->n_layers; l++) {
@@ -253,6 +254,7 @@ static enum kvt_status check_plan(const struct kvt_mlx_cache *c, const struct kv
                             c->name, l, shape->n_kv_heads, shape->k_size, shape->v_size, p->shape.n_kv_heads,
                             p->shape.k_size, p->shape.v_size);
         KVT_TRY(kvt_mlx_check_layer(plan, l, err));
+        KVT_TRY(kvt_mlx_check_order(plan, l, turned, err));
         const bool same_form = !kvt_mlx_is_plain(ours) && !kvt_mlx_is_plain(theirs) &&
                                ours->info.bits == theirs->info.bits &&
                                ours->info.group == theirs->info.group; /* whichever arithmetic it encodes with */
@@ -265,6 +267,7 @@ static enum kvt_status check_plan(const struct kvt_mlx_cache *c, const struct kv
 
 /* A page, and the rows of one head and tile as arrays of their own. */
 struct scratch {
+    int turned;
     unsigned char *page;
     size_t page_bytes;
     uint32_t codes[KVT_TILE_ROWS * KVT_LATENT_MAX / 4];
@@ -307,6 +310,8 @@ static enum kvt_status get_quantized(const struct kvt_mlx_layer *layer, const st
         if (!to_f16(numbers, n * w.width[part], layer->parts[at->side][part]->type))
             return kvt_fail(err, KVT_ERR_RANGE, "a scale or bias is bf16 and has no equal in f16");
     }
+    for (size_t r = 0; r < n && s->turned && at->side == KVT_SIDE_K; r++)
+        kvt_mlx_turn_codes(s->codes + r * w.width[0], codec->info.bits, d, s->turned, false);
     return kvt_mlx_import(codec, at->side, d, at->tile,
                           &(struct kvt_mlx_arrays){s->codes, s->numbers[0], s->numbers[1]}, 0, at->n, err);
 }
@@ -316,13 +321,15 @@ static enum kvt_status get_plain(const struct kvt_mlx_layer *layer, const struct
     const size_t bytes = (size_t)d * 2;
     const unsigned char *rows = rows_at(layer, at, 0, bytes);
     const bool bf16 = layer->parts[at->side][0]->type == KVT_ST_BF16;
+    const int turned = at->side == KVT_SIDE_K ? s->turned : 0;
     for (int r = 0; r < at->n; r++) {
         memcpy(s->plain, rows + (size_t)r * bytes, bytes);
         for (int c = 0; c < d; c++) {
-            s->row[c] = bf16 ? kvt_f32_from_bf16(s->plain[c]) : kvt_f32_from_f16(s->plain[c]);
-            if (!(fabsf(s->row[c]) <= limit))
+            const float x = bf16 ? kvt_f32_from_bf16(s->plain[c]) : kvt_f32_from_f16(s->plain[c]);
+            if (!(fabsf(x) <= limit))
                 return kvt_fail(err, KVT_ERR_RANGE, "position %lld, channel %d is %g", (long long)(at->first + r), c,
-                                (double)s->row[c]);
+                                (double)x);
+            s->row[kvt_mlx_from_file(c, turned)] = x;
         }
         KVT_TRY(kvt_codec_encode(codec, at->side, d, at->tile, r, 1, s->row, d, err));
     }
@@ -376,14 +383,15 @@ static enum kvt_status fill(struct kvt_seq *seq, const struct kvt_mlx_cache *c, 
 }
 
 enum kvt_status kvt_mlx_cache_load(struct kvt_seq **out, struct kvt_pool *pool, const struct kvt_mlx_cache *c,
-                                   int64_t max_rows, struct kvt_error *err) {
+                                   int64_t max_rows, int turned, struct kvt_error *err) {
     struct kvt_seq *seq;
-    KVT_TRY(check_plan(c, pool->plan, err));
+    KVT_TRY(check_plan(c, pool->plan, turned, err));
     if (c->n_rows > max_rows)
         return kvt_fail(err, KVT_ERR_LIMIT, "%s has %lld rows: they do not fit in a sequence of %lld", c->name,
                         (long long)c->n_rows, (long long)max_rows);
     struct scratch *scratch = kvt_take_zero(&pool->allocator, 1, sizeof *scratch);
     if (!scratch) return kvt_fail(err, KVT_ERR_NOMEM, "no memory to load %s", c->name);
+    scratch->turned = turned;
     enum kvt_status status = kvt_seq_create(&seq, pool, max_rows, err);
     if (status == KVT_OK) {
         status = fill(seq, c, scratch, err);

@@ -19,6 +19,7 @@ struct header {
     struct kvt_buf text;
     enum kvt_mlx_layout layout;
     int64_t n_rows, n_stored;
+    int turned;
     uint64_t at; /* bytes of the arrays so far */
     enum kvt_status status;
     bool is_first;
@@ -200,20 +201,25 @@ static void plain_rows(uint16_t *out, const struct kvt_codec *codec, const float
     for (size_t i = 0; i < n; i++) out[i] = bf16 ? kvt_bf16_from_f32(rows[i]) : kvt_f16_from_f32(rows[i]);
 }
 
-/* n rows of one head and tile: those from `row` on in the arrays. */
+/* n rows of one head and tile: those from `row` on in the arrays. `turned` elements of each are put in mlx-lm's order. */
 static enum kvt_status put_rows(const struct kvt_layer_plan *p, enum kvt_side side, const struct arrays *arrays,
-                                size_t row, const unsigned char *tile_bytes, int n, struct kvt_error *err) {
+                                size_t row, const unsigned char *tile_bytes, int n, int turned, struct kvt_error *err) {
     const struct kvt_codec *codec = p->codec[side];
     const int d = side == KVT_SIDE_K ? p->shape.k_size : p->shape.v_size;
     const struct kvt_mlx_widths *w = &arrays->widths;
     void *at[KVT_MLX_PARTS] = {0};
     for (int part = 0; part < KVT_MLX_PARTS && w->width[part]; part++)
         at[part] = arrays->at[part] + row * w->width[part] * w->bytes[part];
-    if (!kvt_mlx_is_plain(codec))
-        return kvt_mlx_export(codec, side, d, &(struct kvt_mlx_arrays){at[0], at[1], at[2]}, tile_bytes, 0, n, err);
-    float rows[KVT_LATENT_MAX];
+    if (!kvt_mlx_is_plain(codec)) {
+        KVT_TRY(kvt_mlx_export(codec, side, d, &(struct kvt_mlx_arrays){at[0], at[1], at[2]}, tile_bytes, 0, n, err));
+        for (int r = 0; r < n && turned; r++)
+            kvt_mlx_turn_codes((uint32_t *)at[0] + (size_t)r * w->width[0], codec->info.bits, d, turned, true);
+        return KVT_OK;
+    }
+    float stored[KVT_LATENT_MAX], rows[KVT_LATENT_MAX];
     for (int r = 0; r < n; r++) {
-        KVT_TRY(kvt_codec_decode(codec, side, d, rows, d, tile_bytes, r, 1, err));
+        KVT_TRY(kvt_codec_decode(codec, side, d, stored, d, tile_bytes, r, 1, err));
+        for (int c = 0; c < d; c++) rows[c] = stored[kvt_mlx_from_file(c, turned)];
         plain_rows((uint16_t *)at[0] + (size_t)r * (size_t)d, codec, rows, (size_t)d);
     }
     return KVT_OK;
@@ -230,7 +236,7 @@ static enum kvt_status put_tile(const struct kvt_seq *seq, const struct header *
         const enum kvt_side side = i % KVT_SIDE_COUNT ? KVT_SIDE_V : KVT_SIDE_K;
         const int head = i / KVT_SIDE_COUNT;
         KVT_TRY(put_rows(&layer->plan, side, &arrays[side], (size_t)(head * h->n_stored + t * KVT_TILE_ROWS),
-                         b->page + kvt_page_offset(shape, head, side), n, err));
+                         b->page + kvt_page_offset(shape, head, side), n, side == KVT_SIDE_K ? h->turned : 0, err));
     }
     return KVT_OK;
 }
@@ -274,7 +280,7 @@ static enum kvt_status put_all(const struct kvt_seq *seq, const char *path, stru
     return status;
 }
 
-enum kvt_status kvt_mlx_cache_save(const struct kvt_seq *seq, const char *path, enum kvt_mlx_layout layout,
+enum kvt_status kvt_mlx_cache_save(const struct kvt_seq *seq, const char *path, enum kvt_mlx_layout layout, int turned,
                                    const struct kvt_mlx_entry *entries, int n_entries, struct kvt_error *err) {
     const struct kvt_plan *plan = seq->pool->plan;
     const struct kvt_allocator *a = &seq->pool->allocator;
@@ -282,8 +288,12 @@ enum kvt_status kvt_mlx_cache_save(const struct kvt_seq *seq, const char *path, 
     if (seq->n_rows == 0) return kvt_fail(err, KVT_ERR_STATE, "an empty sequence has no arrays for a prompt cache");
     if (seq->n_rows > INT32_MAX - KVT_MLX_STEP)
         return kvt_fail(err, KVT_ERR_LIMIT, "mlx-lm counts rows in 32 bits: %lld are too many", (long long)seq->n_rows);
-    for (int l = 0; l < plan->n_layers; l++) KVT_TRY(kvt_mlx_check_layer(plan, l, err));
-    struct header h = {.layout = layout, .n_rows = seq->n_rows, .n_stored = seq->n_rows, .is_first = true};
+    for (int l = 0; l < plan->n_layers; l++) {
+        KVT_TRY(kvt_mlx_check_layer(plan, l, err));
+        KVT_TRY(kvt_mlx_check_order(plan, l, turned, err));
+    }
+    struct header h = {
+        .layout = layout, .n_rows = seq->n_rows, .n_stored = seq->n_rows, .turned = turned, .is_first = true};
     if (layout == KVT_MLX_LAYOUT_NEW) h.n_stored = kvt_round_up(seq->n_rows, KVT_MLX_STEP);
     struct buffer b = {0};
     kvt_buf_init(&h.text, a, HEADER_MAX);

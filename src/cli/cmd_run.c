@@ -106,21 +106,10 @@ static enum kvt_status encode_chat(struct run *r, struct kvt_error *err) {
     return kvt_chat_encode(kvt_model_text(r->engine.model), family, source, messages, n, true, &r->ids, err);
 }
 
-static enum kvt_status encode_text(struct run *r, struct kvt_error *err) {
-    const struct kvt_text *text = kvt_model_text(r->engine.model);
-    const int bos = kvt_text_bos(text);
-    const bool add_bos = kvt_text_add_bos(text) && bos >= 0;
-    if (add_bos) KVT_TRY(no_memory(err, kvt_ids_add(&r->ids, bos)));
-    KVT_TRY(kvt_text_encode(text, kvt_buf_text(&r->prompt), r->prompt.len, true, &r->ids, err));
-    if (add_bos && r->ids.len > 1 && r->ids.data[1] == bos) { /* the user wrote it out */
-        r->ids.len--;
-        memmove(r->ids.data, r->ids.data + 1, r->ids.len * sizeof *r->ids.data);
-    }
-    return KVT_OK;
-}
-
 static enum kvt_status encode_prompt(struct run *r, struct kvt_error *err) {
-    KVT_TRY(r->settings->chat ? encode_chat(r, err) : encode_text(r, err));
+    const struct kvt_text *text = kvt_model_text(r->engine.model);
+    KVT_TRY(r->settings->chat ? encode_chat(r, err)
+                              : kvt_gen_encode(text, kvt_buf_text(&r->prompt), r->prompt.len, &r->ids, err));
     r->summary.n_prompt = (int)KVT_MIN(r->ids.len, (size_t)INT32_MAX);
     return KVT_OK;
 }

@@ -14,7 +14,7 @@ KVT_MUST_CHECK enum kvt_status kvt_command_find(const struct kvt_command **out, 
                                                 struct kvt_error *err);
 
 extern const struct kvt_command kvt_command_run, kvt_command_plan, kvt_command_chat, kvt_command_serve,
-    kvt_command_inspect, kvt_command_codecs, kvt_command_fidelity, kvt_command_sweep, kvt_command_needle,
-    kvt_command_bench, kvt_command_version, kvt_command_help;
+    kvt_command_inspect, kvt_command_cache, kvt_command_codecs, kvt_command_fidelity, kvt_command_sweep,
+    kvt_command_needle, kvt_command_bench, kvt_command_version, kvt_command_help;
 
 #endif

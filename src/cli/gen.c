@@ -70,6 +70,23 @@ enum kvt_status kvt_gen_pick(int32_t *out, struct kvt_gen *gen, struct kvt_sessi
     return KVT_OK;
 }
 
+/* ---- prompt ----------------------------------------------------------------------------------------------------------- */
+
+enum kvt_status kvt_gen_encode(const struct kvt_text *text, const char *data, size_t len, struct kvt_ids *out,
+                               struct kvt_error *err) {
+    const int bos = kvt_text_bos(text);
+    const bool add_bos = kvt_text_add_bos(text) && bos >= 0;
+    const size_t at = out->len;
+    if (add_bos && kvt_ids_add(out, bos) != KVT_OK)
+        return kvt_fail(err, KVT_ERR_NOMEM, "out of memory for the prompt's tokens");
+    KVT_TRY(kvt_text_encode(text, data, len, true, out, err));
+    if (add_bos && out->len > at + 1 && out->data[at + 1] == bos) { /* the user wrote it out */
+        out->len--;
+        memmove(out->data + at, out->data + at + 1, (out->len - at) * sizeof *out->data);
+    }
+    return KVT_OK;
+}
+
 /* ---- template --------------------------------------------------------------------------------------------------------- */
 
 enum kvt_status kvt_gen_template(const struct kvt_chat_template **out, const char **source, const char *name,

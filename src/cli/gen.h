@@ -37,6 +37,10 @@ void kvt_gen_finish(struct kvt_gen *gen);
 KVT_MUST_CHECK enum kvt_status kvt_gen_pick(int32_t *out, struct kvt_gen *gen, struct kvt_session *session,
                                             struct kvt_error *err);
 
+/* Appends the tokens of a prompt, control tokens in it read as such, BOS in front where the tokenizer wants it. */
+KVT_MUST_CHECK enum kvt_status kvt_gen_encode(const struct kvt_text *text, const char *data, size_t len,
+                                              struct kvt_ids *out, struct kvt_error *err);
+
 /* The model's chat template, or the one called `name` if that is not NULL: then *source is NULL. UNSUPPORTED or ARG: the sentence names
  * --template and lists the known ones. */
 KVT_MUST_CHECK enum kvt_status kvt_gen_template(const struct kvt_chat_template **out, const char **source,

@@ -14,9 +14,9 @@
 enum { EXIT_USAGE = 2, EXIT_INTERRUPTED = 130, HELP_MAX = 1 << 18 };
 
 static const struct kvt_command *const commands[] = {
-    &kvt_command_run,     &kvt_command_plan,   &kvt_command_chat,     &kvt_command_serve,
-    &kvt_command_inspect, &kvt_command_codecs, &kvt_command_fidelity, &kvt_command_sweep,
-    &kvt_command_needle,  &kvt_command_bench,  &kvt_command_version,  &kvt_command_help,
+    &kvt_command_run,   &kvt_command_plan,    &kvt_command_chat,     &kvt_command_serve, &kvt_command_inspect,
+    &kvt_command_cache, &kvt_command_codecs,  &kvt_command_fidelity, &kvt_command_sweep, &kvt_command_needle,
+    &kvt_command_bench, &kvt_command_version, &kvt_command_help,
 };
 
 const struct kvt_command *kvt_command_at(size_t i) { return i < KVT_ARRAY_LEN(commands) ? commands[i] : NULL; }

@@ -164,6 +164,28 @@ KVT_MUST_CHECK enum kvt_status kvt_session_save(const struct kvt_session *sessio
 KVT_MUST_CHECK enum kvt_status kvt_session_load(struct kvt_session *session, const char *path, struct kvt_buf *extra,
                                                 struct kvt_error *err);
 
+/* What a file of kvt_session_save is of. */
+struct kvt_session_info {
+    char kv[96]; /* the plan's string, cut where it is longer */
+    int n_layers, n_tokens;
+    uint64_t model; /* its kvt_model_fingerprint */
+    uint64_t extra_bytes, bytes;
+};
+KVT_MUST_CHECK enum kvt_status kvt_session_peek(struct kvt_session_info *out, const char *path, struct kvt_error *err);
+
+/* The session's rows as a prompt cache of mlx-lm (kvtile/convert.h), the elements of keys in the order in which mlx-lm has them for models
+ * of this architecture, or as_in_gguf; and back, for the n tokens that the file's rows are said to be of: ARG if they are more or fewer. */
+KVT_MUST_CHECK enum kvt_status kvt_session_export(const struct kvt_session *session, const char *path,
+                                                  enum kvt_mlx_layout layout, bool as_in_gguf,
+                                                  const struct kvt_mlx_entry *entries, int n_entries,
+                                                  struct kvt_error *err);
+KVT_MUST_CHECK enum kvt_status kvt_session_import(struct kvt_session *session, const struct kvt_mlx_cache *cache,
+                                                  bool as_in_gguf, const int32_t *ids, int n, struct kvt_error *err);
+/* Rows and tokens of a session, decoded, become those of another runner's session with another cache. RANGE where a window has dropped
+ * some; after a failure `to` is empty. */
+KVT_MUST_CHECK enum kvt_status kvt_session_copy(struct kvt_session *to, const struct kvt_session *from,
+                                                struct kvt_error *err);
+
 /* Tells models apart without reading all of their weights: XXH3 of the file's size, its metadata, and of each tensor its name, type,
  * shape and first bytes. */
 uint64_t kvt_model_fingerprint(const struct kvt_model *model);

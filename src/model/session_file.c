@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * A session as a snapshot whose blob has the tokens. */
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/check.h"
@@ -74,27 +75,32 @@ enum kvt_status kvt_session_save(const struct kvt_session *s, const char *path, 
     return status;
 }
 
-/* Checks a blob against the session and the snapshot. */
-static enum kvt_status read_head(struct head *head, const struct kvt_session *s, const struct kvt_snapshot_info *info,
-                                 const char *path, struct kvt_error *err) {
+/* The head of a snapshot's blob, checked against the snapshot. */
+static enum kvt_status read_head(struct head *head, const struct kvt_snapshot_info *info, const char *path,
+                                 struct kvt_error *err) {
     if (info->blob_bytes < sizeof *head || memcmp(info->blob, MAGIC, sizeof MAGIC) != 0)
         return kvt_fail(err, KVT_ERR_FORMAT, "%s has a cache but no session: it does not name its tokens", path);
     memcpy(head, info->blob, sizeof *head);
     if (head->version != VERSION)
         return kvt_fail(err, KVT_ERR_UNSUPPORTED, "%s has a session of version %" PRIu32 "; this program reads %d",
                         path, head->version, VERSION);
-    const uint64_t model = kvt_model_fingerprint(s->runner->model);
-    if (head->model != model)
-        return kvt_fail(err, KVT_ERR_ARG, "%s was made with another model (%016" PRIx64 ", this one is %016" PRIx64 ")",
-                        path, head->model, model);
-    const uint64_t bytes = sizeof *head + (uint64_t)head->n_ids * sizeof *s->ids;
+    const uint64_t bytes = sizeof *head + (uint64_t)head->n_ids * sizeof(int32_t);
     if ((int64_t)head->n_ids != info->n_rows || head->extra_bytes > extra_max ||
         bytes + head->extra_bytes != info->blob_bytes)
         return kvt_fail(err, KVT_ERR_FORMAT, "%s is damaged: it has %" PRIu32 " tokens for %" PRId64 " rows", path,
                         head->n_ids, info->n_rows);
-    if (info->n_rows > s->runner->n_ctx)
-        return kvt_fail(err, KVT_ERR_LIMIT, "%s has %" PRId64 " tokens, more than the context of %d", path,
-                        info->n_rows, s->runner->n_ctx);
+    return KVT_OK;
+}
+
+static enum kvt_status check_head(const struct head *head, const struct kvt_session *s, const char *path,
+                                  struct kvt_error *err) {
+    const uint64_t model = kvt_model_fingerprint(s->runner->model);
+    if (head->model != model)
+        return kvt_fail(err, KVT_ERR_ARG, "%s was made with another model (%016" PRIx64 ", this one is %016" PRIx64 ")",
+                        path, head->model, model);
+    if (head->n_ids > (uint32_t)s->runner->n_ctx)
+        return kvt_fail(err, KVT_ERR_LIMIT, "%s has %" PRIu32 " tokens, more than the context of %d", path, head->n_ids,
+                        s->runner->n_ctx);
     return KVT_OK;
 }
 
@@ -111,7 +117,8 @@ static enum kvt_status load(struct kvt_session *s, const char *path, const struc
                             struct kvt_buf *extra, struct kvt_error *err) {
     const struct kvt_snapshot_info info = kvt_snapshot_info(snapshot);
     struct head head;
-    KVT_TRY(read_head(&head, s, &info, path, err));
+    KVT_TRY(read_head(&head, &info, path, err));
+    KVT_TRY(check_head(&head, s, path, err));
     const char *blob = info.blob;
     const int32_t *ids = (const int32_t *)(const void *)(blob + sizeof head); /* a blob is aligned to 64 */
     KVT_TRY(check_ids(s, ids, (int)head.n_ids, path, err));
@@ -136,6 +143,24 @@ enum kvt_status kvt_session_load(struct kvt_session *s, const char *path, struct
     struct kvt_snapshot *snapshot = NULL;
     KVT_TRY(kvt_snapshot_open(&snapshot, path, &s->runner->allocator, err));
     const enum kvt_status status = load(s, path, snapshot, extra, err);
+    kvt_snapshot_close(snapshot);
+    return status;
+}
+
+enum kvt_status kvt_session_peek(struct kvt_session_info *out, const char *path, struct kvt_error *err) {
+    struct kvt_snapshot *snapshot = NULL;
+    struct head head;
+    KVT_TRY(kvt_snapshot_open(&snapshot, path, NULL, err));
+    const struct kvt_snapshot_info info = kvt_snapshot_info(snapshot);
+    const enum kvt_status status = read_head(&head, &info, path, err);
+    if (status == KVT_OK) {
+        *out = (struct kvt_session_info){.n_layers = info.n_layers,
+                                         .n_tokens = (int)head.n_ids,
+                                         .model = head.model,
+                                         .extra_bytes = head.extra_bytes,
+                                         .bytes = info.bytes};
+        snprintf(out->kv, sizeof out->kv, "%s", info.kv);
+    }
     kvt_snapshot_close(snapshot);
     return status;
 }

@@ -112,12 +112,12 @@ class Kvtile:
         self.call("kvt_plan_create", ctypes.byref(plan), ctypes.byref(Shape(n, layers)), ctypes.byref(options), None)
         pool_options = PoolOptions(ctypes.sizeof(PoolOptions))
         self.call("kvt_pool_create", ctypes.byref(pool), plan, ctypes.byref(pool_options))
-        self.call("kvt_mlx_cache_load", ctypes.byref(seq), pool, cache, ctypes.c_int64(4096))
+        self.call("kvt_mlx_cache_load", ctypes.byref(seq), pool, cache, ctypes.c_int64(4096), 0)
         return seq, self.lib.kvt_mlx_cache_layout(cache)
 
     def save(self, seq, path, layout):
         entries = (Entry * len(ENTRIES))(*(Entry(k.encode(), v.encode()) for k, v in ENTRIES.items()))
-        self.call("kvt_mlx_cache_save", seq, path.encode(), layout, entries, len(ENTRIES))
+        self.call("kvt_mlx_cache_save", seq, path.encode(), layout, 0, entries, len(ENTRIES))
 
 
 def main():

@@ -37,7 +37,7 @@ static struct kvt_seq *load(struct made_cache *m, const char *path) {
     struct kvt_mlx_cache *file;
     struct kvt_seq *seq;
     assert_int_equal(kvt_mlx_cache_open(&file, path, NULL, NULL), KVT_OK);
-    assert_int_equal(kvt_mlx_cache_load(&seq, m->pool, file, MADE_MAX_ROWS, NULL), KVT_OK);
+    assert_int_equal(kvt_mlx_cache_load(&seq, m->pool, file, MADE_MAX_ROWS, 0, NULL), KVT_OK);
     kvt_mlx_cache_close(file);
     return seq;
 }
@@ -49,7 +49,7 @@ static char *save(const struct kvt_seq *seq, enum kvt_mlx_layout layout) {
     assert_true(fd >= 0);
     close(fd);
     struct kvt_error err;
-    if (kvt_mlx_cache_save(seq, path, layout, entries, 2, &err) != KVT_OK) fail_msg("%s", err.text);
+    if (kvt_mlx_cache_save(seq, path, layout, 0, entries, 2, &err) != KVT_OK) fail_msg("%s", err.text);
     return path;
 }
 
@@ -96,6 +96,54 @@ static void check_array(const struct kvt_st_array *ours, const struct kvt_st_arr
         assert_memory_equal(a, b, ROWS * row);
         for (size_t i = ROWS * row; i < (size_t)ours->dims[2] * row; i++) assert_int_equal(a[i], 0);
     }
+}
+
+static struct kvt_seq *load_turned(struct made_cache *m, const char *path, int turned) {
+    struct kvt_mlx_cache *file;
+    struct kvt_seq *seq;
+    assert_int_equal(kvt_mlx_cache_open(&file, path, NULL, NULL), KVT_OK);
+    assert_int_equal(kvt_mlx_cache_load(&seq, m->pool, file, MADE_MAX_ROWS, turned, NULL), KVT_OK);
+    kvt_mlx_cache_close(file);
+    return seq;
+}
+
+/* Neighbours of a key become halves in the file, values and all numbers stay; and back. */
+static void test_order(void **state) {
+    (void)state;
+    enum { TURNED = 32 };
+    struct made_cache m;
+    struct kvt_error err = {KVT_OK, ""};
+    static char path[] = "/tmp/kvtile-mlx-order-XXXXXX";
+    const int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    close(fd);
+    made_cache_open(&m, 2, shapes, mixed);
+    struct kvt_seq *seq = load(&m, GOLDEN("new"));
+    assert_int_equal(kvt_mlx_cache_save(seq, path, KVT_MLX_LAYOUT_OLD, TURNED, NULL, 0, NULL), KVT_OK);
+    struct kvt_seq *back = load_turned(&m, path, TURNED), *file = load_turned(&m, path, 0);
+    made_cache_same(seq, back);
+    for (int l = 0; l < 2; l++)
+        for (int i = 0; i < HEADS * KVT_SIDE_COUNT; i++) {
+            const enum kvt_side side = i % 2 ? KVT_SIDE_V : KVT_SIDE_K;
+            const int d = side == KVT_SIDE_K ? shapes[l].k_size : shapes[l].v_size;
+            static float ours[ROWS * 64], theirs[ROWS * 64];
+            assert_int_equal(kvt_seq_read(seq, l, side, i / 2, 0, ROWS, ours, d, NULL), KVT_OK);
+            assert_int_equal(kvt_seq_read(file, l, side, i / 2, 0, ROWS, theirs, d, NULL), KVT_OK);
+            for (int k = 0; k < ROWS * d; k++) {
+                const int c = k % d, turned = side == KVT_SIDE_K && c < TURNED;
+                const int from = !turned ? c : c < TURNED / 2 ? 2 * c : 2 * c - TURNED + 1;
+                assert_true(theirs[k] == ours[k - c + from]);
+            }
+        }
+    unlink(path);
+    static const int odd[] = {-2, 3, 66};
+    for (size_t i = 0; i < 3; i++)
+        assert_int_equal(kvt_mlx_cache_save(seq, path, KVT_MLX_LAYOUT_OLD, odd[i], NULL, 0, NULL), KVT_ERR_ARG);
+    assert_int_equal(kvt_mlx_cache_save(seq, path, KVT_MLX_LAYOUT_OLD, 64, NULL, 0, &err), KVT_ERR_UNSUPPORTED);
+    assert_non_null(strstr(err.text, "layer 1"));
+    assert_non_null(strstr(err.text, "groups of 32"));
+    kvt_seq_destroy(seq), kvt_seq_destroy(back), kvt_seq_destroy(file);
+    made_cache_close(&m);
 }
 
 /* Loaded from one layout and saved in the other, arrays are mlx-lm's, and ours alone load again. */
@@ -169,7 +217,7 @@ static enum kvt_status try_bytes(struct made_cache *m, const char *data, size_t 
     memcpy(exact, data, bytes);
     *err = (struct kvt_error){KVT_OK, ""};
     enum kvt_status status = kvt_mlx_cache_open_memory(&file, exact, bytes, &m->allocator, err);
-    if (status == KVT_OK) status = kvt_mlx_cache_load(&seq, m->pool, file, MADE_MAX_ROWS, err);
+    if (status == KVT_OK) status = kvt_mlx_cache_load(&seq, m->pool, file, MADE_MAX_ROWS, 0, err);
     if (status != KVT_OK) {
         assert_null(seq);
         assert_true(strlen(err->text) > 0);
@@ -299,14 +347,14 @@ static void test_bf16_scales(void **state) {
         unsigned char *numbers = (unsigned char *)file.data + (array->data - (unsigned char *)file.data);
         for (size_t at = 0; at < array->bytes; at += sizeof x) memcpy(numbers + at, &x, sizeof x);
     }
-    assert_int_equal(kvt_mlx_cache_load(&seq, m.pool, c, MADE_MAX_ROWS, NULL), KVT_OK);
+    assert_int_equal(kvt_mlx_cache_load(&seq, m.pool, c, MADE_MAX_ROWS, 0, NULL), KVT_OK);
     float row[64];
     assert_int_equal(kvt_seq_read(seq, 1, KVT_SIDE_K, 1, 129, 1, row, 64, NULL), KVT_OK);
     for (int i = 0; i < 64; i++) assert_true((row[i] + 3) / 0.375f == (float)(int)((row[i] + 3) / 0.375f));
     kvt_seq_destroy(seq);
     const uint16_t large = kvt_bf16_from_f32(1e6f);
     memcpy(scales, &large, 2);
-    assert_int_equal(kvt_mlx_cache_load(&seq, m.pool, c, MADE_MAX_ROWS, &err), KVT_ERR_RANGE);
+    assert_int_equal(kvt_mlx_cache_load(&seq, m.pool, c, MADE_MAX_ROWS, 0, &err), KVT_ERR_RANGE);
     assert_non_null(strstr(err.text, "is bf16 and has no equal in f16"));
     kvt_mlx_cache_close(c);
     kvt_st_finish(&st);
@@ -320,7 +368,7 @@ static void expect_save(const struct kvt_plan_options *o, int n_rows, enum kvt_s
     made_cache_open(&m, 2, shapes, *o);
     struct kvt_seq *seq = made_cache_seq(&m);
     if (n_rows) made_cache_feed(&m, seq, n_rows);
-    assert_int_equal(kvt_mlx_cache_save(seq, "/tmp/kvtile-no-such-folder/x", KVT_MLX_LAYOUT_NEW, NULL, 0, &err),
+    assert_int_equal(kvt_mlx_cache_save(seq, "/tmp/kvtile-no-such-folder/x", KVT_MLX_LAYOUT_NEW, 0, NULL, 0, &err),
                      status);
     if (!strstr(err.text, says)) fail_msg("'%s' does not say '%s'", err.text, says);
     kvt_seq_destroy(seq);
@@ -381,8 +429,8 @@ static enum kvt_status out_of_memory(void *ctx, const struct kvt_allocator *a) {
     enum kvt_status status = kvt_plan_create(&plan, &(struct kvt_shape){2, shapes}, &options, a, NULL);
     if (status == KVT_OK) status = kvt_pool_create(&pool, plan, &po, NULL);
     if (status == KVT_OK) status = kvt_mlx_cache_open(&file, GOLDEN("new"), a, NULL);
-    if (status == KVT_OK) status = kvt_mlx_cache_load(&seq, pool, file, ROWS, NULL);
-    if (status == KVT_OK) status = kvt_mlx_cache_save(seq, ctx, KVT_MLX_LAYOUT_OLD, entries, 2, NULL);
+    if (status == KVT_OK) status = kvt_mlx_cache_load(&seq, pool, file, ROWS, 0, NULL);
+    if (status == KVT_OK) status = kvt_mlx_cache_save(seq, ctx, KVT_MLX_LAYOUT_OLD, 0, entries, 2, NULL);
     kvt_seq_destroy(seq);
     kvt_mlx_cache_close(file);
     kvt_pool_destroy(pool);
@@ -402,9 +450,11 @@ static void test_no_memory(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_golden),          cmocka_unit_test(test_save),         cmocka_unit_test(test_round_trips),
-        cmocka_unit_test(test_cut_and_flipped), cmocka_unit_test(test_changed),      cmocka_unit_test(test_numbers),
-        cmocka_unit_test(test_bf16_scales),     cmocka_unit_test(test_save_refused), cmocka_unit_test(test_other_plan),
+        cmocka_unit_test(test_golden),          cmocka_unit_test(test_save),
+        cmocka_unit_test(test_order),           cmocka_unit_test(test_round_trips),
+        cmocka_unit_test(test_cut_and_flipped), cmocka_unit_test(test_changed),
+        cmocka_unit_test(test_numbers),         cmocka_unit_test(test_bf16_scales),
+        cmocka_unit_test(test_save_refused),    cmocka_unit_test(test_other_plan),
         cmocka_unit_test(test_no_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -48,4 +48,17 @@ if(KVT_PROGRAM)
   endif()
   kvt_finish_program(kvtile)
   install(TARGETS kvtile RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT program)
+
+  # Manual pages and completions: the program writes them itself.
+  if(NOT CMAKE_CROSSCOMPILING)
+    set(pages ${CMAKE_BINARY_DIR}/pages)
+    add_custom_command(TARGET kvtile POST_BUILD
+      COMMAND ${CMAKE_COMMAND} -E make_directory ${pages}
+      COMMAND ${CMAKE_COMMAND} -E env KVTILE_CONFIG= $<TARGET_FILE:kvtile> help --pages ${pages}
+      COMMENT "Writing manual pages and completions" VERBATIM)
+    install(DIRECTORY ${pages}/ DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 COMPONENT program FILES_MATCHING PATTERN "*.1")
+    install(FILES ${pages}/kvtile DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions COMPONENT program)
+    install(FILES ${pages}/_kvtile DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/site-functions COMPONENT program)
+    install(FILES ${pages}/kvtile.fish DESTINATION ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d COMPONENT program)
+  endif()
 endif()

@@ -67,7 +67,7 @@ static enum kvt_status add_names(struct kvt_buf *out, const struct kvt_opt *o, c
 }
 
 /* The help sentence with what the table knows besides; `field` holds the default. */
-static enum kvt_status add_meaning(struct kvt_buf *out, const struct kvt_opt *o, const void *field) {
+enum kvt_status kvt_help_meaning(struct kvt_buf *out, const struct kvt_opt *o, const void *field) {
     KVT_TRY(kvt_buf_addf(out, "%s", o->help));
     const double number = o->kind == KVT_OPT_INT ? (double)*(const int64_t *)field : 0;
     if (number != 0 && number >= o->min && number <= o->max) /* outside: nothing was said */
@@ -99,7 +99,7 @@ static enum kvt_status add_option(struct kvt_buf *out, struct kvt_buf *scratch, 
         column = 0;
     }
     scratch->len = 0;
-    KVT_TRY(add_meaning(scratch, o, field));
+    KVT_TRY(kvt_help_meaning(scratch, o, field));
     return add_wrapped(out, kvt_buf_text(scratch), NAMES_WIDTH, column);
 }
 
@@ -118,6 +118,12 @@ static enum kvt_status add_synopsis(struct kvt_buf *out, const struct kvt_comman
     }
     return KVT_OK;
 }
+
+enum kvt_status kvt_help_synopsis(struct kvt_buf *out, const struct kvt_command *command) {
+    return add_synopsis(out, command, true);
+}
+
+const char *kvt_help_notes(void) { return notes; }
 
 static enum kvt_status add_commands(struct kvt_buf *out) {
     for (size_t i = 0; kvt_command_at(i); i++) {
@@ -202,7 +208,7 @@ static enum kvt_status add_markdown(struct kvt_buf *out, const struct kvt_comman
         KVT_TRY(kvt_buf_addf(out, "| `"));
         KVT_TRY(add_names(out, o, ""));
         KVT_TRY(kvt_buf_addf(out, "` | "));
-        KVT_TRY(add_meaning(out, o, (const char *)c->defaults + at));
+        KVT_TRY(kvt_help_meaning(out, o, (const char *)c->defaults + at));
         KVT_TRY(kvt_buf_addf(out, " |\n"));
     }
     return c->examples ? kvt_buf_addf(out, "\n```\n%s\n```\n", c->examples) : KVT_OK;

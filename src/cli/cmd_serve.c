@@ -24,7 +24,7 @@ struct settings {
     int64_t port, n_parallel, n_queue, n_connections, max_tokens, n_ctx, n_threads, chunk;
     uint64_t body, kv_dir_bytes;
     double seconds, grace;
-    bool quiet;
+    bool exact, quiet;
     struct kvt_kv_settings kv;
 };
 
@@ -72,6 +72,9 @@ static const struct kvt_opt options[] = {
     {KVT_OPT_FLOAT, .name = "grace", .value = "SECONDS", .at = AT(grace), .max = 1e6,
      .help = "that running answers have to end once the server is told to stop"},
     {KVT_OPT_GROUP, .name = "Kept prefixes"},
+    {KVT_OPT_FLAG, .name = "exact-prefixes", .at = AT(exact),
+     .help = "begin only with prefixes that change no bit of the answer: whole pieces of prompts. Otherwise also with what was written "
+             "token by token, which may differ by rounding"},
     {KVT_OPT_TEXT, .name = "kv-dir", .value = "DIR", .at = AT(kv_dir),
      .help = "write kept prefixes there while idle, and find them again after a restart"},
     {KVT_OPT_BYTES, .name = "kv-dir-limit", .value = "SIZE", .at = AT(kv_dir_bytes), .help = "of the files there at most",
@@ -208,6 +211,7 @@ static enum kvt_status set_options(struct serve *s, struct kvt_error *err) {
     s->options.max_tokens = (int)o->max_tokens;
     s->options.body_bytes = o->body;
     s->options.seconds = o->seconds;
+    s->options.exact = o->exact;
     s->options.kv_dir = o->kv_dir;
     s->options.kv_dir_bytes = o->kv_dir_bytes;
     s->options.sessions = &s->sessions;
@@ -269,12 +273,12 @@ static enum kvt_status run(const void *settings, struct kvt_error *err) {
 
 const struct kvt_command kvt_command_serve = {
     .name = "serve",
-    .about = "put a model behind HTTP, as OpenAI's interface has it",
+    .about = "put a model behind HTTP, with OpenAI's interface and a web page",
     .text =
-        "Serves /v1/chat/completions, /v1/completions, /v1/models, /tokenize, /health and /metrics at the address "
-        "that it prints. Requests are computed together, token by token; what prompts begin with is kept and shared. Ends "
-        "well when it is told to (SIGTERM, Ctrl-C): nothing new is taken, what runs has --grace seconds to end; a second "
-        "signal ends it at once.",
+        "Serves OpenAI's interface (/v1/chat/completions, /v1/completions, /v1/models), /tokenize, /health, /metrics and a web page at "
+        "the address that it prints. Requests are computed together, token by token; what prompts begin with is kept and shared. "
+        "Ends well when it is told to (SIGTERM, Ctrl-C): nothing new is taken, what runs has --grace seconds to end; a second signal "
+        "ends it at once.",
     .examples = "kvtile serve chat.gguf --kv kivi4g32\n"
                 "kvtile serve models/plain.gguf --port 0 --parallel 8 --kv-memory 2G\n"
                 "curl 127.0.0.1:8080/v1/completions -d '{\"prompt\": \"The old house\"}'",

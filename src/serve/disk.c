@@ -15,8 +15,8 @@
 
 enum { FILES_MAX = 4096, HEAD_BYTES = 32, PATH_BYTES = 4096 };
 
-/* A file's tokens, for the tree: the blob of its snapshot as model.h has it. */
-static enum kvt_status read_ids(const char *path, struct kvt_ids *out, struct kvt_error *err) {
+/* A file's tokens, for the tree: the blob of its snapshot as model.h has it. What is ours in it is n_exact. */
+static enum kvt_status read_ids(const char *path, struct kvt_ids *out, int *n_exact, struct kvt_error *err) {
     struct kvt_snapshot *snapshot = NULL;
     KVT_TRY(kvt_snapshot_open(&snapshot, path, NULL, err));
     const struct kvt_snapshot_info info = kvt_snapshot_info(snapshot);
@@ -29,6 +29,11 @@ static enum kvt_status read_ids(const char *path, struct kvt_ids *out, struct kv
         memcpy(&id, (const char *)info.blob + HEAD_BYTES + i * sizeof id, sizeof id);
         status = kvt_ids_add(out, id);
     }
+    const size_t extra = HEAD_BYTES + n * sizeof(int32_t);
+    int32_t exact = 0;
+    if (status == KVT_OK && info.blob_bytes == extra + sizeof exact)
+        memcpy(&exact, (const char *)info.blob + extra, sizeof exact);
+    *n_exact = exact >= 0 && (size_t)exact <= n ? exact : 0;
     kvt_snapshot_close(snapshot);
     return status;
 }
@@ -65,11 +70,12 @@ static int find_files(const struct kvt_keeper *k, struct found *out) {
 static void add_file(struct kvt_keeper *k, const struct found *file) {
     struct kvt_ids ids;
     struct kvt_error err = {0};
+    int n_exact = 0;
     kvt_ids_init(&ids, NULL);
     struct kvt_kept_prefix *kept = kvt_take_zero(&kvt_allocator_libc, 1, sizeof *kept);
-    enum kvt_status status = kept ? read_ids(file->path, &ids, &err) : KVT_ERR_NOMEM;
+    enum kvt_status status = kept ? read_ids(file->path, &ids, &n_exact, &err) : KVT_ERR_NOMEM;
     if (status == KVT_OK) {
-        *kept = (struct kvt_kept_prefix){.path = file->path, .file_bytes = file->bytes};
+        *kept = (struct kvt_kept_prefix){.path = file->path, .file_bytes = file->bytes, .n_exact = n_exact};
         k->n_files++;
         k->file_bytes += file->bytes;
         status = kvt_prefix_put(&k->prefixes, ids.data, (int)ids.len, kept);
@@ -124,12 +130,13 @@ void kvt_keeper_write(struct kvt_keeper *k, struct kvt_prefix_node *node) {
     char path[PATH_BYTES];
     const uint64_t hash = kvt_hash(kvt_session_ids(kept->session), (size_t)node->depth * sizeof(int32_t));
     snprintf(path, sizeof path, "%s/%s%016" PRIx64 ENDING, k->options->kv_dir, k->mark, hash);
+    const int32_t n_exact = kept->n_exact;
     const uint64_t bytes = kvt_session_usage(kept->session).total_bytes;
     kept->worth = false;
     kept->n_hits = 0; /* where writing fails it is tried again when somebody comes back to it */
     if (k->options->kv_dir_bytes && bytes > k->options->kv_dir_bytes) return;
     make_room(k, bytes);
-    if (kvt_session_save(kept->session, path, NULL, 0, &err) != KVT_OK || stat(path, &about) != 0) {
+    if (kvt_session_save(kept->session, path, &n_exact, sizeof n_exact, &err) != KVT_OK || stat(path, &about) != 0) {
         kvt_keeper_log(k, "a prefix of %d tokens is not written: %s", node->depth, err.text);
         return;
     }

@@ -113,7 +113,7 @@ static bool wake(struct kvt_keeper *k, struct kvt_prefix_node *node) {
 }
 
 /* A fork of a kept session, cut to n tokens; NULL where that is not exact, or failed. */
-static struct kvt_session *fork_of(struct kvt_keeper *k, struct kvt_prefix_node *node, int n) {
+static struct kvt_session *fork_of(struct kvt_keeper *k, struct kvt_prefix_node *node, int n, int *n_exact) {
     struct kvt_kept_prefix *kept = node->item;
     struct kvt_session *fork = NULL;
     bool exact = true;
@@ -126,34 +126,57 @@ static struct kvt_session *fork_of(struct kvt_keeper *k, struct kvt_prefix_node 
     }
     kept->n_hits++;
     kvt_prefix_use(&k->prefixes, node);
+    *n_exact = KVT_MIN(kept->n_exact, n / k->options->chunk * k->options->chunk);
     return fork;
 }
 
-enum kvt_status kvt_keeper_take(struct kvt_keeper *k, const int32_t *ids, int n, bool reuse, struct kvt_session **out,
-                                int *out_common, struct kvt_error *err) {
-    struct kvt_prefix_node *beyond = NULL;
-    const int most = n - 1; /* the last token is evaluated in any case: its logits are wanted */
-    *out_common = kvt_prefix_common(&k->prefixes, ids, n, &beyond);
-    const int common = KVT_MIN(*out_common, most);
+/* How many of the first n tokens of a kept prefix a request may begin with. */
+static int allowed(const struct kvt_keeper *k, const struct kvt_prefix_node *node, int n) {
+    const struct kvt_kept_prefix *kept = node->item;
+    return k->options->exact ? KVT_MIN(n / k->options->chunk * k->options->chunk, kept->n_exact) : n;
+}
+
+/* The longest kept beginning of a prompt that may be begun with whole. */
+static struct kvt_prefix_node *longest(const struct kvt_keeper *k, const int32_t *ids, int n) {
+    struct kvt_prefix_node *node = kvt_prefix_longest(&k->prefixes, ids, n, n - 1);
+    while (node && allowed(k, node, node->depth) < node->depth)
+        node = kvt_prefix_longest(&k->prefixes, ids, n, node->depth - 1);
+    return node;
+}
+
+static struct kvt_session *find(struct kvt_keeper *k, const int32_t *ids, int n, int common,
+                                struct kvt_prefix_node *beyond, int *n_exact) {
+    const struct kvt_prefix_node *whole = longest(k, ids, n);
+    const int cut = beyond ? allowed(k, beyond, KVT_MIN(common, n - 1)) : 0; /* the last token's logits are wanted */
     struct kvt_session *session = NULL;
-    if (reuse) {
-        struct kvt_prefix_node *whole = kvt_prefix_longest(&k->prefixes, ids, n, most);
-        if (beyond && common > (whole ? whole->depth : 0)) session = fork_of(k, beyond, common);
-        if (!session) whole = kvt_prefix_longest(&k->prefixes, ids, n, most); /* it may have been dropped */
-        if (!session && whole) session = fork_of(k, whole, whole->depth);
-        *(session ? &k->n_hits : &k->n_misses) += 1;
+    if (cut > (whole ? whole->depth : 0)) session = fork_of(k, beyond, cut, n_exact);
+    while (!session) { /* one whose file is no good is dropped: then the next */
+        const int n_before = k->prefixes.n_items;
+        struct kvt_prefix_node *node = longest(k, ids, n);
+        if (!node) break;
+        session = fork_of(k, node, node->depth, n_exact);
+        if (!session && k->prefixes.n_items == n_before) break;
     }
-    if (!session) return kvt_session_open(out, k->runner, err);
-    *out = session;
-    return KVT_OK;
+    return session;
+}
+
+enum kvt_status kvt_keeper_take(struct kvt_keeper *k, const int32_t *ids, int n, bool reuse, struct kvt_taken *out,
+                                struct kvt_error *err) {
+    struct kvt_prefix_node *beyond = NULL;
+    *out = (struct kvt_taken){.n_common = kvt_prefix_common(&k->prefixes, ids, n, &beyond)};
+    if (reuse) {
+        out->session = find(k, ids, n, out->n_common, beyond, &out->n_exact);
+        *(out->session ? &k->n_hits : &k->n_misses) += 1;
+    }
+    return out->session ? KVT_OK : kvt_session_open(&out->session, k->runner, err);
 }
 
 /* ---- keeping ---------------------------------------------------------------------------------------------------------- */
 
-static void keep(struct kvt_keeper *k, struct kvt_session *session, bool worth) {
+static void keep(struct kvt_keeper *k, struct kvt_session *session, int n_exact, bool worth) {
     struct kvt_kept_prefix *kept = kvt_take_zero(&kvt_allocator_libc, 1, sizeof *kept);
     if (kept) {
-        *kept = (struct kvt_kept_prefix){.session = session, .worth = worth};
+        *kept = (struct kvt_kept_prefix){.session = session, .n_exact = n_exact, .worth = worth};
         k->n_sessions++;
         if (kvt_prefix_put(&k->prefixes, kvt_session_ids(session), kvt_session_n_rows(session), kept) == KVT_OK) {
             while (k->n_sessions > SESSIONS_MAX && kvt_keeper_evict(k)) {
@@ -166,18 +189,18 @@ static void keep(struct kvt_keeper *k, struct kvt_session *session, bool worth) 
     kvt_session_destroy(session); /* memory is short: it is not kept */
 }
 
-void kvt_keeper_give(struct kvt_keeper *k, struct kvt_session *session) {
+void kvt_keeper_give(struct kvt_keeper *k, struct kvt_session *session, int n_exact) {
     const int n = kvt_session_n_rows(session);
     if (n == 0 || kvt_prefix_has(&k->prefixes, kvt_session_ids(session), n))
         kvt_session_destroy(session);
     else
-        keep(k, session, true);
+        keep(k, session, n_exact, true);
 }
 
-void kvt_keeper_mark(struct kvt_keeper *k, const struct kvt_session *session, bool worth) {
+void kvt_keeper_mark(struct kvt_keeper *k, const struct kvt_session *session, int n_exact, bool worth) {
     struct kvt_session *fork = NULL;
     if (kvt_prefix_has(&k->prefixes, kvt_session_ids(session), kvt_session_n_rows(session))) return;
-    if (kvt_session_fork(&fork, session, NULL) == KVT_OK) keep(k, fork, worth);
+    if (kvt_session_fork(&fork, session, NULL) == KVT_OK) keep(k, fork, n_exact, worth);
 }
 
 bool kvt_keeper_evict(struct kvt_keeper *k) {

@@ -95,7 +95,7 @@ static uint64_t reserve_of(const struct kvt_scheduler *s, const struct kvt_reque
 
 static void leave(struct kvt_scheduler *s, struct kvt_slot *slot, bool keep) {
     if (keep)
-        kvt_keeper_give(&s->keeper, slot->session);
+        kvt_keeper_give(&s->keeper, slot->session, slot->n_exact);
     else
         kvt_session_destroy(slot->session);
     kvt_sampler_destroy(slot->sampler);
@@ -110,8 +110,11 @@ static enum kvt_status begin(struct kvt_scheduler *s, struct kvt_slot *slot, str
     *slot = (struct kvt_slot){
         .request = request, .n_prompt = (int)ask->prompt.len, .reserve = reserve_of(s, request), .number = s->n_came++};
     KVT_TRY(kvt_sampler_create(&slot->sampler, &ask->sample, s->room.n_vocab, NULL, err));
-    KVT_TRY(kvt_keeper_take(&s->keeper, ask->prompt.data, slot->n_prompt, ask->reuse, &slot->session, &slot->n_common,
-                            err));
+    struct kvt_taken taken;
+    KVT_TRY(kvt_keeper_take(&s->keeper, ask->prompt.data, slot->n_prompt, ask->reuse, &taken, err));
+    slot->session = taken.session;
+    slot->n_common = taken.n_common;
+    slot->n_exact = taken.n_exact;
     slot->n_cached = kvt_session_n_rows(slot->session);
     pthread_mutex_lock(&s->lock);
     s->view.counts.cached_tokens += (uint64_t)slot->n_cached;
@@ -210,13 +213,14 @@ static int plan_pass(struct kvt_scheduler *s) {
 
 /* After a piece of a prompt: whether here is a good place to come back to. Powers of two bound how much of a shared beginning is
  * read again, with few sessions; where prompts were seen to part, and near a prompt's end, they are known to be of use. */
-static void mark(struct kvt_scheduler *s, const struct kvt_slot *slot) {
+static void mark(struct kvt_scheduler *s, struct kvt_slot *slot) {
     const int n = kvt_session_n_rows(slot->session), n_chunks = n / s->chunk;
     if (n % s->chunk != 0 || n <= slot->n_cached) return;
+    if (slot->n_exact == n - slot->n_fed) slot->n_exact = n;
     const bool power = (n_chunks & (n_chunks - 1)) == 0;
     const bool parts = n == slot->n_common / s->chunk * s->chunk,
                last = n == (slot->n_prompt - 1) / s->chunk * s->chunk;
-    if (power || parts || last) kvt_keeper_mark(&s->keeper, slot->session, parts || last);
+    if (power || parts || last) kvt_keeper_mark(&s->keeper, slot->session, slot->n_exact, parts || last);
 }
 
 static void end_slot(struct kvt_scheduler *s, struct kvt_slot *slot, const char *finish) {

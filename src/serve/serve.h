@@ -32,6 +32,7 @@ struct kvt_serve_options {
     int max_tokens;                             /* of an answer at most; 0: what the context holds */
     size_t body_bytes;                          /* of a request at most */
     double seconds;                             /* a request may take, waiting included; 0: any */
+    bool exact;                                 /* only prefixes that change no bit of the answer (keeper.h) */
     const char *kv_dir;                         /* prefixes are kept there over restarts; NULL: nowhere */
     uint64_t kv_dir_bytes;                      /* of the files there at most */
     const struct kvt_session_options *sessions; /* the cache; n_batch, n_keep and tap are the server's own */

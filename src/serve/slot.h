@@ -12,6 +12,7 @@ struct kvt_slot {
     struct kvt_sampler *sampler;
     struct kvt_utf8_stream utf8;
     int n_prompt, n_cached;
+    int n_exact;  /* as in struct kvt_taken */
     int n_common; /* tokens of the prompt that some kept prefix begins with */
     int n_generated;
     int32_t next;     /* picked and not yet fed; of use once the prompt is read */

@@ -201,6 +201,47 @@ static void an_answer_can_be_gone_on_from(void **state) {
     stop(s);
 }
 
+/* Where prefixes must be exact, an answer and the rest of a prompt are read again, and whatever was kept, every bit is as without. */
+static void exact_prefixes_change_no_bit(void **state) {
+    (void)state;
+    static const char *const caches[] = {"f16", "kivi4g32"};
+    for (size_t c = 0; c < KVT_ARRAY_LEN(caches); c++) {
+        options.exact = true;
+        options.kv_dir = dir;
+        struct kvt_scheduler *s = start(caches[c], 1);
+        struct kvt_request *turn = send_to(s, ask(prompts[4], 300, 50, true));
+        await_well(turn);
+        int32_t next[500];
+        memcpy(next, prompts[4], 300 * sizeof next[0]);
+        const struct kvt_token_note *notes = (const void *)turn->notes.data;
+        for (int i = 0; i < 200; i++) next[300 + i] = i < 50 ? notes[i].id : prompts[0][i];
+        struct kvt_request *without = send_to(s, ask(next, 500, 20, false));
+        await_well(without);
+        struct kvt_request *again = send_to(s, ask(next, 450, 20, true)), *with = NULL;
+        await_well(again);
+        assert_int_equal(again->n_cached, 448); /* of the one that began with nothing */
+        kvt_request_drop(turn);
+        kvt_request_drop(again);
+        for (int round = 0; round < 2; round++) { /* the second time from files */
+            with = send_to(s, ask(next, 500, 20, true));
+            await_well(with);
+            assert_int_equal(with->n_cached, 448);
+            assert_same(kvt_request_hold(without), with);
+            stop(s);
+            options.exact = true;
+            options.kv_dir = dir;
+            s = start(caches[c], 1);
+        }
+        with = send_to(s, ask(next, 349, 20, true)); /* ends in the answer: of that nothing is begun with */
+        await_well(with);
+        assert_in_range(with->n_cached, 128, 320);
+        kvt_request_drop(with);
+        kvt_request_drop(without);
+        stop(s);
+    }
+    empty_dir();
+}
+
 static void memory_bounds_everything(void **state) {
     (void)state;
     struct kvt_request *plenty[8], *few[8];
@@ -357,6 +398,7 @@ int main(void) {
         cmocka_unit_test(a_kept_prefix_changes_nothing),
         cmocka_unit_test(prompts_that_part_are_kept_where_they_do),
         cmocka_unit_test(an_answer_can_be_gone_on_from),
+        cmocka_unit_test(exact_prefixes_change_no_bit),
         cmocka_unit_test(memory_bounds_everything),
         cmocka_unit_test(who_is_gone_makes_room),
         cmocka_unit_test(queues_and_times_have_bounds),

@@ -23,7 +23,8 @@
     X(iq4_nl, level)                                                                                                   \
     X(fp8, level)                                                                                                      \
     X(mxfp, level)                                                                                                     \
-    X(turbo, level)
+    X(turbo, level)                                                                                                    \
+    X(vu, level)
 
 #define KVT_ENCODE_OF(encoder, level) void kvt_encode_##encoder##_##level(const struct kvt_encode_args *args);
 

@@ -5,6 +5,7 @@
 #include "base/half.h"
 #include "kernel/arm/v32_neon.h"
 #include "kernel/arm/vf_neon.h"
+#include "kernel/arm/vh_neon.h"
 #include "kernel/kernel.h"
 #include "kernel/table.h"
 

@@ -157,9 +157,10 @@ static enum kvt_status talk(struct kvt_chat *c, struct kvt_error *err) {
     for (int n_interrupts = 0; !c->is_over;) {
         enum kvt_line_end end = KVT_LINE_OVER;
         kvt_term_catch_interrupt(true);
+        if (kvt_term_ended()) return KVT_ERR_CANCELLED;
         KVT_TRY(kvt_line_read(&end, c->line, &c->input, err));
         if (end == KVT_LINE_INTERRUPTED) {
-            if (!is_typed) return KVT_ERR_CANCELLED;
+            if (!is_typed || kvt_term_ended()) return KVT_ERR_CANCELLED;
             fputs(n_interrupts ? "\n" : "\n(Ctrl-C again or Ctrl-D ends)\n", stderr);
             c->is_over = n_interrupts++ > 0;
             continue;
@@ -218,6 +219,7 @@ static enum kvt_status begin(struct kvt_chat *c, struct kvt_error *err) {
     if (s->session && access(s->session, F_OK) == 0) KVT_TRY(kvt_chat_load(c, s->session, err));
     if (s->system) KVT_TRY(kvt_talk_set_system(&c->talk, s->system, strlen(s->system), err));
     KVT_TRY(kvt_line_open(&c->line, err));
+    kvt_term_catch_end(); /* what was said is to be saved */
     if (kvt_line_is_typed(c->line) && !s->gen.quiet)
         fprintf(stderr, "%s, %s, %d tokens of context; /help lists the commands\n",
                 kvt_model_info(c->engine.model).name, kvt_plan_kv(kvt_session_plan(c->session)),
@@ -264,7 +266,7 @@ const struct kvt_command kvt_command_chat = {
     .text =
         "Reads what you say and streams the model's answers. Turns are written by the model's own chat template, and only what is new is "
         "fed: the cache keeps the rest. Ctrl-C stops an answer and keeps the conversation; at the prompt it clears the line, and "
-        "twice it ends the program, as Ctrl-D does. A backslash at the end of a line, or pasted text, makes a message of several lines.\n"
+        "twice it ends the program, as Ctrl-D does. What --session names is saved also where a terminal goes away or the process is told to end. A backslash at the end of a line, or pasted text, makes a message of several lines.\n"
         "Where standard input is no terminal each line is a turn: answers alone go to standard output, all else to standard error. "
         "A line that begins with a slash is a command, and /help lists them; one that begins with two is a message that begins with one.\n"
         "Control tokens in what you say are plain text. A conversation saved with --session or /save goes on, with the same model and cache, as if "

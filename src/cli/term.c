@@ -53,22 +53,28 @@ const char *kvt_term_bytes(char text[KVT_TERM_BYTES_MAX], uint64_t bytes) {
 
 /* ---- progress and Ctrl-C ---------------------------------------------------------------------------------------------- */
 
-static volatile sig_atomic_t interrupted;
+static volatile sig_atomic_t interrupted, ended;
+static bool catches_end;
 
 static void on_interrupt(int signal_number) {
-    (void)signal_number;
     interrupted = 1;
+    if (signal_number != SIGINT) ended = 1;
 }
 
 /* A parent that ignores Ctrl-C (a script's background job) has its way. A write that waits for a slow reader goes on after
  * the first Ctrl-C (stdio would call it a failed one), and the second ends the program. */
 void kvt_term_catch_interrupt(bool breaks_reads) {
+    static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
     struct sigaction old,
         action = {.sa_handler = on_interrupt, .sa_flags = (int)SA_RESETHAND | (breaks_reads ? 0 : SA_RESTART)};
-    interrupted = 0;
+    interrupted = ended;
     sigemptyset(&action.sa_mask);
-    if (sigaction(SIGINT, NULL, &old) == 0 && old.sa_handler != SIG_IGN) sigaction(SIGINT, &action, NULL);
+    for (size_t i = 0; i < (catches_end ? KVT_ARRAY_LEN(numbers) : 1); i++)
+        if (sigaction(numbers[i], NULL, &old) == 0 && old.sa_handler != SIG_IGN) sigaction(numbers[i], &action, NULL);
 }
+
+void kvt_term_catch_end(void) { catches_end = true; }
+bool kvt_term_ended(void) { return ended != 0; }
 
 void kvt_term_ignore_broken_pipes(void) { signal(SIGPIPE, SIG_IGN); }
 

@@ -33,6 +33,9 @@ void kvt_term_progress_erase(struct kvt_term_progress *p);
 bool kvt_term_interrupted(void);
 /* Forgets a Ctrl-C and waits for the next, as init does. With breaks_reads it also ends a read that waits (EINTR). */
 void kvt_term_catch_interrupt(bool breaks_reads);
+/* From the next catch on a terminal that goes away and a request to end (SIGHUP, SIGTERM) count as a Ctrl-C that is never forgotten. */
+void kvt_term_catch_end(void);
+bool kvt_term_ended(void);
 /* Broken pipes become write errors. */
 void kvt_term_ignore_broken_pipes(void);
 

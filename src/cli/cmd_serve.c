@@ -15,12 +15,12 @@
 #include "cli/command.h"
 #include "serve/serve.h"
 
-enum { KEY_MAX = 4096 };
+enum { KEY_MAX = 4096, REPORT_MAX = 64 << 20 };
 
 /* ---- options ---------------------------------------------------------------------------------------------------------- */
 
 struct settings {
-    const char *model, *host, *api_key, *api_key_file, *name, *template_name, *level, *kv_dir;
+    const char *model, *host, *api_key, *api_key_file, *name, *template_name, *level, *kv_dir, *fidelity;
     int64_t port, n_parallel, n_queue, n_connections, max_tokens, n_ctx, n_threads, chunk;
     uint64_t body, kv_dir_bytes;
     double seconds, grace;
@@ -57,6 +57,8 @@ static const struct kvt_opt options[] = {
      .help = "what the model is called in answers; the file's own name, if it is not said"},
     {KVT_OPT_TEXT, .name = "template", .value = "NAME", .at = AT(template_name),
      .help = "the family of the chat template, where the file's is not recognised"},
+    {KVT_OPT_TEXT, .name = "fidelity", .value = "FILE", .at = AT(fidelity),
+     .help = "a report of kvtile fidelity --json on this model, for the page to show"},
     {KVT_OPT_GROUP, .name = "Limits"},
     {KVT_OPT_INT, .name = "parallel", .brief = "np", .value = "N", .at = AT(n_parallel), .min = 1, .max = 256,
      .help = "answers at once"},
@@ -123,7 +125,7 @@ static enum kvt_status catch_signals(struct kvt_error *err) {
 struct serve {
     const struct settings *settings;
     struct kvt_engine engine;
-    struct kvt_buf key;
+    struct kvt_buf key, report;
     struct kvt_choice_request request;
     struct kvt_choice choice;
     struct kvt_session_options sessions;
@@ -216,6 +218,10 @@ static enum kvt_status set_options(struct serve *s, struct kvt_error *err) {
     s->options.kv_dir_bytes = o->kv_dir_bytes;
     s->options.sessions = &s->sessions;
     if (!o->quiet) s->options.log.line = print_line;
+    if (o->fidelity) {
+        KVT_TRY(kvt_file_read(&s->report, o->fidelity, err));
+        s->options.fidelity = kvt_buf_text(&s->report);
+    }
     KVT_TRY(read_key(s, err));
     return find_template(s, err);
 }
@@ -263,10 +269,12 @@ static enum kvt_status serve_all(struct serve *s, struct kvt_error *err) {
 static enum kvt_status run(const void *settings, struct kvt_error *err) {
     struct serve s = {.settings = settings};
     kvt_buf_init(&s.key, NULL, KEY_MAX);
+    kvt_buf_init(&s.report, NULL, REPORT_MAX);
     const enum kvt_status status = serve_all(&s, err);
     kvt_server_destroy(s.server);
     kvt_choice_finish(&s.choice);
     kvt_engine_close(&s.engine);
+    kvt_buf_finish(&s.report);
     kvt_buf_finish(&s.key);
     return status;
 }

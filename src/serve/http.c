@@ -236,6 +236,7 @@ static enum MHD_Result begin(struct kvt_server *server, struct MHD_Connection *c
     struct exchange *x = kvt_take_zero(&kvt_allocator_libc, 1, sizeof *x);
     if (!x) return MHD_NO;
     *state = x;
+    atomic_fetch_add(&server->n_exchanges, 1);
     x->server = server;
     x->connection = connection;
     kvt_buf_init(&x->body, NULL, server->options.body_bytes);
@@ -261,6 +262,7 @@ static void on_end(void *ctx, struct MHD_Connection *connection, void **state, e
     (void)ctx, (void)connection, (void)why;
     struct exchange *x = *state;
     if (!x) return;
+    atomic_fetch_add(&x->server->n_exchanges, -1);
     kvt_buf_finish(&x->body);
     kvt_give(&kvt_allocator_libc, x, 1, sizeof *x);
     *state = NULL;

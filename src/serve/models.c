@@ -61,12 +61,12 @@ static json_t *kv_quant(const struct kvt_plan *plan) {
 static json_t *model_object(const struct kvt_server *server) {
     const struct kvt_model_info info = kvt_model_info(server->model);
     const struct kvt_plan *plan = kvt_scheduler_plan(server->scheduler);
-    return json_pack("{s:o, s:s, s:I, s:s, s:i, s:o, s:{s:o, s:o, s:I, s:i, s:i, s:b}}", "id",
+    return json_pack("{s:o, s:s, s:I, s:s, s:i, s:o, s:{s:o, s:o, s:I, s:i, s:i, s:b, s:b}}", "id",
                      kvt_json_text(server->name), "object", "model", "created", (json_int_t)server->created, "owned_by",
                      "kvtile", "max_model_len", kvt_scheduler_n_ctx(server->scheduler), "kv_quant", kv_quant(plan),
                      "meta", "arch", kvt_json_text(info.arch), "types", kvt_json_text(info.types), "n_params",
                      (json_int_t)info.n_params, "n_layers", info.n_layers, "n_ctx_train", info.n_ctx_train, "chat",
-                     server->options.chat != NULL);
+                     server->options.chat != NULL, "fidelity", server->figures != NULL);
 }
 
 void kvt_serve_models(struct kvt_server *server, struct kvt_call *call) {

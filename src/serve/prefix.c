@@ -167,7 +167,7 @@ int kvt_prefix_common(const struct kvt_prefix *p, const int32_t *ids, int n, str
     const struct kvt_prefix_node *top = w.beyond ? w.beyond : w.at;
     struct kvt_prefix_node *best = NULL;
     for (struct kvt_prefix_node *node = (struct kvt_prefix_node *)top; node; node = next_node(top, node))
-        if (node->item && (!best || node->used > best->used)) best = node;
+        if (node->item && (!best || node->depth < best->depth)) best = node;
     if (out) *out = best;
     return w.at->depth + w.n_beyond;
 }

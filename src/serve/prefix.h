@@ -33,7 +33,7 @@ KVT_MUST_CHECK enum kvt_status kvt_prefix_put(struct kvt_prefix *p, const int32_
 
 /* The node with an item for the most tokens, `most` at most, that is a beginning of ids; NULL: there is none. */
 struct kvt_prefix_node *kvt_prefix_longest(const struct kvt_prefix *p, const int32_t *ids, int n, int most);
-/* How many of the tokens some kept prefix begins with; in *out (may be NULL) the node with an item that does and was used last. */
+/* How many of the tokens some kept prefix begins with; in *out (may be NULL) the shortest that does. */
 int kvt_prefix_common(const struct kvt_prefix *p, const int32_t *ids, int n, struct kvt_prefix_node **out);
 /* Whether something is kept for exactly these tokens. */
 bool kvt_prefix_has(const struct kvt_prefix *p, const int32_t *ids, int n);

@@ -23,6 +23,7 @@ static const struct route {
     {"GET", "/health", false, true, kvt_serve_health},
     {"GET", "/metrics", false, false, kvt_serve_metrics},
     {"GET", "/cache", false, false, kvt_serve_cache},
+    {"GET", "/fidelity", false, false, kvt_serve_fidelity},
     {"GET", "/", false, true, kvt_serve_page},
     {"GET", "/page/", true, true, kvt_serve_page},
 };

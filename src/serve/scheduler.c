@@ -211,16 +211,18 @@ static int plan_pass(struct kvt_scheduler *s) {
     }
 }
 
-/* After a piece of a prompt: whether here is a good place to come back to. Powers of two bound how much of a shared beginning is
- * read again, with few sessions; where prompts were seen to part, and near a prompt's end, they are known to be of use. */
+/* After a piece of a prompt: whether here is a good place to come back to. At its end, for who asks again. Powers of two bound how much
+ * of a shared beginning is read again, with few sessions; where prompts were seen to part, and near a prompt's end, places are
+ * known to be of use. */
 static void mark(struct kvt_scheduler *s, struct kvt_slot *slot) {
     const int n = kvt_session_n_rows(slot->session), n_chunks = n / s->chunk;
-    if (n % s->chunk != 0 || n <= slot->n_cached) return;
-    if (slot->n_exact == n - slot->n_fed) slot->n_exact = n;
+    const bool whole = n % s->chunk == 0 && n > slot->n_cached;
+    if (whole && slot->n_exact == n - slot->n_fed) slot->n_exact = n;
     const bool power = (n_chunks & (n_chunks - 1)) == 0;
     const bool parts = n == slot->n_common / s->chunk * s->chunk,
                last = n == (slot->n_prompt - 1) / s->chunk * s->chunk;
-    if (power || parts || last) kvt_keeper_mark(&s->keeper, slot->session, slot->n_exact, parts || last);
+    if (n == slot->n_prompt || (whole && (power || parts || last)))
+        kvt_keeper_mark(&s->keeper, slot->session, slot->n_exact, whole && (parts || last));
 }
 
 static void end_slot(struct kvt_scheduler *s, struct kvt_slot *slot, const char *finish) {

@@ -35,6 +35,7 @@ struct kvt_serve_options {
     bool exact;                                 /* only prefixes that change no bit of the answer (keeper.h) */
     const char *kv_dir;                         /* prefixes are kept there over restarts; NULL: nowhere */
     uint64_t kv_dir_bytes;                      /* of the files there at most */
+    const char *fidelity;                       /* a report of kvtile fidelity --json; NULL: none */
     const struct kvt_session_options *sessions; /* the cache; n_batch, n_keep and tap are the server's own */
     struct kvt_serve_log log;
 };

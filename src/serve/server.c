@@ -36,6 +36,7 @@ static enum kvt_status check(const struct kvt_serve_options *o, struct kvt_error
 }
 
 static enum kvt_status prepare(struct kvt_server *server, struct kvt_error *err) {
+    if (server->options.fidelity) KVT_TRY(kvt_figures_read(&server->figures, server->options.fidelity, err));
     const struct kvt_shape shape = kvt_model_shape(server->model);
     const struct kvt_plan_options f16 = {.struct_size = sizeof f16, .kv = "f16"};
     KVT_TRY(kvt_plan_create(&server->f16, &shape, &f16, NULL, err));
@@ -64,13 +65,20 @@ enum kvt_status kvt_server_start(struct kvt_server **out, const struct kvt_model
     return status;
 }
 
-void kvt_server_stop(struct kvt_server *server, double seconds) { kvt_scheduler_stop(server->scheduler, seconds); }
+void kvt_server_stop(struct kvt_server *server, double seconds) {
+    const double until = kvt_clock_seconds() + seconds;
+    kvt_scheduler_stop(server->scheduler, seconds);
+    /* What was written is still to be sent, to whoever reads it in that time. */
+    while (atomic_load(&server->n_exchanges) > 0 && kvt_clock_seconds() < until)
+        nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
+}
 
 void kvt_server_destroy(struct kvt_server *server) {
     if (!server) return;
     if (server->scheduler) kvt_scheduler_stop(server->scheduler, 0); /* whoever waits for an answer is told */
     kvt_http_stop(server);
     kvt_scheduler_destroy(server->scheduler);
+    json_decref(server->figures);
     kvt_plan_destroy(server->f16);
     pthread_mutex_destroy(&server->log_lock);
     kvt_give(&kvt_allocator_libc, server, 1, sizeof *server);

@@ -13,11 +13,12 @@ struct kvt_server {
     struct kvt_serve_log log;         /* the caller's */
     pthread_mutex_t log_lock;
     struct kvt_scheduler *scheduler;
+    json_t *figures;      /* of /fidelity; NULL: none */
     struct kvt_plan *f16; /* what figures are held against */
     int64_t created;
     double started;
-    _Atomic uint64_t n_requests; /* for ids */
-    _Atomic int n_connections;
+    _Atomic uint64_t n_requests;            /* for ids */
+    _Atomic int n_connections, n_exchanges; /* connections; requests of theirs whose answers are not sent yet */
     int port;
     char address[80];
     void *http;
@@ -57,7 +58,11 @@ void kvt_serve_models(struct kvt_server *server, struct kvt_call *call);
 void kvt_serve_model(struct kvt_server *server, struct kvt_call *call);
 void kvt_serve_metrics(struct kvt_server *server, struct kvt_call *call);
 void kvt_serve_cache(struct kvt_server *server, struct kvt_call *call);
+void kvt_serve_fidelity(struct kvt_server *server, struct kvt_call *call);
 void kvt_serve_page(struct kvt_server *server, struct kvt_call *call);
+
+/* What the page shows of a report (figures.c); FORMAT where it is none. */
+KVT_MUST_CHECK enum kvt_status kvt_figures_read(json_t **out, const char *report, struct kvt_error *err);
 
 /* Sockets (http.c). */
 KVT_MUST_CHECK enum kvt_status kvt_http_start(struct kvt_server *server, struct kvt_error *err);

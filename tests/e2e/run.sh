@@ -48,7 +48,7 @@ interrupt() {
 }
 serving() {
     : > url
-    "$KVTILE" serve --port 0 "$@" > url 2> log &
+    "$KVTILE" serve --port 0 --no-kv-check "$@" > url 2> log &
     server=$!
     tries=0
     while [ ! -s url ] && [ $tries -lt 600 ] && kill -0 $server 2> /dev/null; do sleep 0.05; tries=$((tries + 1)); done

@@ -122,7 +122,7 @@ static void prefixes_are_found(void **state) {
     kvt_prefix_ids(node, got);
     assert_memory_equal(got, b, sizeof b);
     assert_int_equal(kvt_prefix_common(&p, a, 3, &node), 3);
-    assert_ptr_equal(node->item, &items[2]); /* the newest of those that go on */
+    assert_ptr_equal(node->item, &items[0]); /* the shorter of those that go on */
     assert_true(kvt_prefix_has(&p, a, 2) && !kvt_prefix_has(&p, a, 3) && !kvt_prefix_has(&p, a, 5));
 
     assert_int_equal(kvt_prefix_put(&p, a, 2, &items[3]), KVT_OK); /* in the place of the other */

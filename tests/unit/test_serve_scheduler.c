@@ -183,6 +183,19 @@ static void prompts_that_part_are_kept_where_they_do(void **state) {
     stop(s);
 }
 
+/* However long the answer was: the prompt's end is kept, and one token less can be had from it. */
+static void a_prompt_can_be_asked_again(void **state) {
+    (void)state;
+    struct kvt_scheduler *s = start("kivi4g32", 1);
+    for (int i = 0; i < 2; i++) {
+        struct kvt_request *r = send_to(s, ask(prompts[2], 50, 200, true));
+        await_well(r);
+        assert_int_equal(r->n_cached, i == 0 ? 0 : 49);
+        kvt_request_drop(r);
+    }
+    stop(s);
+}
+
 static void an_answer_can_be_gone_on_from(void **state) {
     (void)state;
     struct kvt_scheduler *s = start("kivi4g32", 1);
@@ -397,6 +410,7 @@ int main(void) {
         cmocka_unit_test(an_answer_is_the_same_alone_and_among_others),
         cmocka_unit_test(a_kept_prefix_changes_nothing),
         cmocka_unit_test(prompts_that_part_are_kept_where_they_do),
+        cmocka_unit_test(a_prompt_can_be_asked_again),
         cmocka_unit_test(an_answer_can_be_gone_on_from),
         cmocka_unit_test(exact_prefixes_change_no_bit),
         cmocka_unit_test(memory_bounds_everything),

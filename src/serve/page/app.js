@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The conversation: what is said, what comes back, what can be set.
 import { get, set_key, stream } from "./api.js";
-import { redraw, watch } from "./cache.js";
+import { redraw, table, watch } from "./cache.js";
 import { markdown } from "./markdown.js";
 
 const $ = (id) => document.getElementById(id);
@@ -212,6 +212,16 @@ function restart() {
   $("say").focus();
 }
 
+async function show_fidelity() {
+  const report = await get("/fidelity");
+  $("fidelity-text").textContent = `KL divergence from the ${report.positions} positions of a 16-bit cache, in nats, on ${report.text}; flips: how often the ` +
+    "likeliest token is another.";
+  const digits = (x, n) => (typeof x === "number" ? x.toPrecision(n) : "");
+  $("fidelity-table").replaceChildren(table(["cache", "bits", "mean KL", "99 %", "flips"], report.caches.map((c) => [
+    c.kv, digits(c.bits, 3), digits(c.kl, 2), digits(c.kl_p99, 2), typeof c.flips === "number" ? `${(100 * c.flips).toFixed(1)} %` : ""])));
+  $("fidelity").hidden = false;
+}
+
 async function begin() {
   try {
     const model = (await get("/v1/models")).data[0];
@@ -224,6 +234,7 @@ async function begin() {
     $("say").placeholder = chats ? "Message" : "Once upon a time";
     notice("");
     watch(false);
+    if (model.meta.fidelity) await show_fidelity();
   } catch (error) {
     notice(error.status === 401 ? "The server asks for an API key: it is set under Settings." : `The server does not answer: ${error.message}`);
   }

@@ -141,7 +141,7 @@ function describe(session, n_layers) {
   $("tiles").setAttribute("aria-label", words);
 }
 
-function table(heads, rows) {
+export function table(heads, rows) {
   const node = document.createElement("table"), head = node.createTHead().insertRow();
   heads.forEach((text) => { const th = element("th", text); th.scope = "col"; head.append(th); });
   const body = node.createTBody();

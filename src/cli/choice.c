@@ -47,6 +47,7 @@ static enum kvt_status pick(struct kvt_choice *c, const struct kvt_kv_wish *wish
     KVT_TRY(kvt_auto_choose(&picked, model, ask, err));
     kvt_plan_destroy(c->plan);
     c->plan = NULL;
+    c->picked = picked.kv;
     c->sink = picked.sink;
     c->tail = picked.tail;
     snprintf(c->why, sizeof c->why, "%s", picked.why);

@@ -31,6 +31,7 @@ struct kvt_choice {
     uint64_t limit;               /* of the cache, all sessions; 0: none */
     uint64_t bytes;               /* of n_sessions full sessions that share nothing */
     uint64_t f16_bytes;           /* of as many with f16; 0: unknown */
+    const char *picked;           /* the name of what auto chose ("kvt4"); NULL where a cache was named */
     char why[KVT_CHOICE_WHY_MAX]; /* why auto chose it, or empty */
     struct kvt_kv_check check;    /* what the check found, if it was done */
 };

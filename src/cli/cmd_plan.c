@@ -184,27 +184,21 @@ static enum kvt_status write_text(struct kvt_ids *ids, struct work *w, struct kv
     return KVT_OK;
 }
 
-/* Measures rows [first, first + n) at once, against one reference. */
-static enum kvt_status measure_rows(struct work *w, const struct kvt_ids *ids, int first, int n,
+/* Measures n rows at once, against one reference. */
+static enum kvt_status measure_rows(struct work *w, const struct kvt_ids *ids, struct kvt_plan_row *const *rows, int n,
                                     struct kvt_error *err) {
     struct kvt_fidelity_case cases[KVT_OPT_TEXTS_MAX + 1];
-    int rows[KVT_OPT_TEXTS_MAX + 1], n_cases = 0;
-    for (int i = first; i < first + n; i++) {
-        const struct kvt_plan_row *row = &w->report.rows[i];
-        if (!row->plan) continue;
-        rows[n_cases] = i;
-        cases[n_cases++] = (struct kvt_fidelity_case){.kv = kvt_plan_kv(row->plan),
-                                                      .sink = row->sink,
-                                                      .tail = row->tail,
-                                                      .leg = KVT_LEG_PREFILL,
-                                                      .kind = KVT_FIDELITY_SCHEME,
-                                                      .side = -1,
-                                                      .layer = -1,
-                                                      .head = -1};
-    }
-    if (n_cases == 0) return KVT_OK;
+    for (int i = 0; i < n; i++)
+        cases[i] = (struct kvt_fidelity_case){.kv = kvt_plan_kv(rows[i]->plan),
+                                              .sink = rows[i]->sink,
+                                              .tail = rows[i]->tail,
+                                              .leg = KVT_LEG_PREFILL,
+                                              .kind = KVT_FIDELITY_SCHEME,
+                                              .side = -1,
+                                              .layer = -1,
+                                              .head = -1};
     const struct kvt_fidelity_options o = {.cases = cases,
-                                           .n_cases = n_cases,
+                                           .n_cases = n,
                                            .ids = ids->data,
                                            .n_ids = ids->len,
                                            .chunk = MEASURE_TOKENS,
@@ -215,27 +209,45 @@ static enum kvt_status measure_rows(struct work *w, const struct kvt_ids *ids, i
                                            .progress = &w->engine.progress.progress};
     struct kvt_fidelity_result result;
     KVT_TRY(kvt_fidelity_run(&result, w->engine.model, &o, err));
-    for (int i = 0; i < n_cases; i++) {
-        w->report.rows[rows[i]].kl = result.rows[i].kl.mean;
-        w->report.rows[rows[i]].flips = result.rows[i].flips;
+    for (int i = 0; i < n; i++) {
+        rows[i]->kl = result.rows[i].kl.mean;
+        rows[i]->flips = result.rows[i].flips;
     }
     kvt_fidelity_finish(&result);
     return KVT_OK;
 }
 
+/* Rows in the order of their interest: the recommended one, then as they stand. f16 is what they are measured against. */
+static int rows_to_measure(struct kvt_plan_row **rows, struct kvt_plan_report *r) {
+    const char *first = r->use ? r->use->picked : "";
+    int n = 0;
+    for (int turn = 0; turn < 2; turn++)
+        for (int i = 0; i < r->n_rows; i++) {
+            struct kvt_plan_row *row = &r->rows[i];
+            if (strcmp(row->name, "f16") == 0)
+                row->kl = row->flips = 0;
+            else if (row->plan && (strcmp(row->name, first) == 0) == (turn == 0))
+                rows[n++] = row;
+        }
+    return n;
+}
+
 /* The first cache tells how long one takes, and so how many there is time for. */
 static enum kvt_status measure(struct work *w, struct kvt_error *err) {
     const double start = kvt_clock_seconds();
+    struct kvt_plan_row *rows[2 * (KVT_OPT_TEXTS_MAX + 1)];
+    const int n = rows_to_measure(rows, &w->report);
     struct kvt_ids ids;
-    enum kvt_status status;
+    enum kvt_status status = KVT_OK;
     kvt_ids_init(&ids, NULL);
+    w->report.n_tokens = MEASURE_TOKENS;
+    if (n == 0) goto out;
     KVT_TRY_OUT(write_text(&ids, w, err));
     const double written = kvt_clock_seconds();
-    KVT_TRY_OUT(measure_rows(w, &ids, 0, 1, err));
+    KVT_TRY_OUT(measure_rows(w, &ids, rows, 1, err));
     const double now = kvt_clock_seconds(), one = (now - written) / 2, left = start + measure_seconds - now - one;
-    const int n = (int)KVT_MIN(KVT_MAX(left / one, 1), (double)(w->report.n_rows - 1));
-    if (n > 0) KVT_TRY_OUT(measure_rows(w, &ids, 1, n, err));
-    w->report.n_tokens = MEASURE_TOKENS;
+    const int n_more = (int)KVT_MIN(KVT_MAX(left / one, 0), (double)(n - 1));
+    if (n_more > 0) KVT_TRY_OUT(measure_rows(w, &ids, rows + 1, n_more, err));
 out:
     kvt_ids_finish(&ids);
     return status;
@@ -287,8 +299,8 @@ static enum kvt_status plan(struct work *w, struct kvt_error *err) {
                         (long long)r->n_ctx);
     KVT_TRY(find_memory(w, err));
     KVT_TRY(make_rows(w, err));
-    if (s->measure) KVT_TRY(measure(w, err));
     KVT_TRY(recommend(w, err));
+    if (s->measure) KVT_TRY(measure(w, err));
     kvt_term_progress_erase(&w->engine.progress);
     KVT_TRY(print(w, err));
     return r->use ? KVT_OK : kvt_fail(err, KVT_ERR_LIMIT, "%s", r->why_none);

@@ -21,11 +21,6 @@ static const struct kvt_plan_row *row_of_use(const struct kvt_plan_report *r) {
     return NULL;
 }
 
-/* The name under which it is in the table, or its plan's string. */
-static const char *name_of(const struct kvt_plan_report *r) {
-    return row_of_use(r) ? row_of_use(r)->name : kvt_plan_kv(r->use->plan);
-}
-
 static bool fits(const struct kvt_plan_report *r, const struct kvt_plan_row *row) {
     return r->cache_memory == 0 || row->longest >= r->n_ctx;
 }
@@ -67,7 +62,7 @@ static enum kvt_status add_row(struct kvt_buf *out, const struct kvt_plan_report
 static enum kvt_status add_use(struct kvt_buf *out, const struct kvt_plan_report *r) {
     if (!r->use) return kvt_buf_addf(out, "\nuse        nothing: %s\n", r->why_none);
     const struct kvt_plan_row *row = row_of_use(r);
-    const char *name = name_of(r), *why = strstr(r->use->why, ": ");
+    const char *name = r->use->picked, *why = strstr(r->use->why, ": ");
     char size[KVT_TERM_BYTES_MAX];
     const bool encodes = kvt_plan_n_encoded(r->use->plan) > 0;
     KVT_TRY(kvt_buf_addf(out, "\nuse        %s: %s", name, encodes && why ? why + 2 : "it fits, and loses nothing"));
@@ -147,8 +142,8 @@ enum kvt_status kvt_plan_report_json(struct kvt_buf *out, const struct kvt_plan_
     bool whole = true;
     for (int i = 0; i < r->n_rows; i++) whole &= json_array_append_new(rows, row_of(r, &r->rows[i])) == 0;
     if (r->use)
-        use = json_pack("{s:s, s:s, s:i, s:i, s:I, s:o}", "name", name_of(r), "kv", kvt_plan_kv(r->use->plan), "sink",
-                        r->use->sink, "tail", r->use->tail, "bytes", (json_int_t)r->use->bytes, "why",
+        use = json_pack("{s:s, s:s, s:i, s:i, s:I, s:o}", "name", r->use->picked, "kv", kvt_plan_kv(r->use->plan),
+                        "sink", r->use->sink, "tail", r->use->tail, "bytes", (json_int_t)r->use->bytes, "why",
                         kvt_json_text(r->use->why));
     json_t *root =
         json_pack("{s:o, s:o, s:i, s:i, s:I, s:I, s:{s:o, s:I, s:I, s:o}, s:i, s:o, s:o, s:o}", "model",

@@ -58,11 +58,11 @@ enum kvt_status kvt_scheduler_submit(struct kvt_scheduler *s, struct kvt_request
     return status;
 }
 
-/* Under the lock. */
-static struct kvt_request *pop(struct kvt_scheduler *s) {
-    struct kvt_request *request = s->first;
-    s->first = request->next;
-    if (!s->first) s->last = &s->first;
+/* Takes the request at `at` out of the queue. Under the lock. */
+static struct kvt_request *unlink_request(struct kvt_scheduler *s, struct kvt_request **at) {
+    struct kvt_request *request = *at;
+    *at = request->next;
+    if (s->last == &request->next) s->last = at;
     s->view.n_waiting--;
     return request;
 }
@@ -156,27 +156,19 @@ static bool admit(struct kvt_scheduler *s) {
     for (;;) {
         pthread_mutex_lock(&s->lock);
         struct kvt_request *request = s->first;
-        const bool dead = request && (atomic_load(&request->gone) || s->stopping || too_late(s, request));
-        struct kvt_slot *slot = request && !dead ? place_for(s, request) : NULL;
-        if (dead || slot) (void)pop(s);
-        if (slot) s->view.n_running++;
-        const bool stopping = s->stopping, runs = s->view.n_running > 0;
+        struct kvt_slot *slot = request ? place_for(s, request) : NULL;
+        if (slot) {
+            unlink_request(s, &s->first);
+            s->view.n_running++;
+        }
+        const bool runs = s->view.n_running > 0;
         pthread_mutex_unlock(&s->lock);
-        if (!dead && !slot) return runs;
+        if (!slot) return runs;
         struct kvt_error err = {0};
-        if (dead && stopping)
-            kvt_request_fail(request, KVT_ERR_STATE, "the server is being stopped; the request had not begun");
-        else if (dead)
-            fail_late(s, request);
-        else if (begin(s, slot, request, &err) != KVT_OK)
-            kvt_request_fail(request, err.code, err.text);
-        else
-            continue;
+        if (begin(s, slot, request, &err) == KVT_OK) continue;
+        kvt_request_fail(request, err.code, err.text);
         count_end(s, request);
-        if (dead)
-            kvt_request_drop(request);
-        else
-            leave(s, slot, false);
+        leave(s, slot, false);
     }
 }
 
@@ -302,7 +294,33 @@ static void pass(struct kvt_scheduler *s) {
 
 /* ---- the thread ------------------------------------------------------------------------------------------------------- */
 
-static void drop_dead(struct kvt_scheduler *s) {
+/* Of those that wait the first whose client is gone, whose time is over, or that is not to begin any more; NULL: there is none. */
+static struct kvt_request *next_dead(struct kvt_scheduler *s) {
+    struct kvt_request *dead = NULL;
+    pthread_mutex_lock(&s->lock);
+    for (struct kvt_request **at = &s->first; *at && !dead;)
+        if (s->stopping || atomic_load(&(*at)->gone) || too_late(s, *at))
+            dead = unlink_request(s, at);
+        else
+            at = &(*at)->next;
+    pthread_mutex_unlock(&s->lock);
+    return dead;
+}
+
+static void drop_dead_waiting(struct kvt_scheduler *s) {
+    for (struct kvt_request *dead; (dead = next_dead(s));) {
+        if (atomic_load(&dead->gone))
+            kvt_request_fail(dead, KVT_ERR_CANCELLED, "the client went away");
+        else if (too_late(s, dead))
+            fail_late(s, dead);
+        else
+            kvt_request_fail(dead, KVT_ERR_STATE, "the server is being stopped; the request had not begun");
+        count_end(s, dead);
+        kvt_request_drop(dead);
+    }
+}
+
+static void drop_dead_running(struct kvt_scheduler *s) {
     pthread_mutex_lock(&s->lock);
     const bool ending = s->ending;
     pthread_mutex_unlock(&s->lock);
@@ -373,7 +391,8 @@ static bool rest(struct kvt_scheduler *s) {
 static void *run(void *arg) {
     struct kvt_scheduler *s = arg;
     for (;;) {
-        drop_dead(s);
+        drop_dead_waiting(s);
+        drop_dead_running(s);
         const bool runs = admit(s);
         if (runs) pass(s);
         publish(s);

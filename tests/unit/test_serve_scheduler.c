@@ -331,6 +331,29 @@ static void queues_and_times_have_bounds(void **state) {
     stop(s);
 }
 
+/* Who is gone before the turn comes leaves the queue at once. */
+static void who_is_gone_does_not_wait(void **state) {
+    (void)state;
+    options.n_queue = 1;
+    struct kvt_scheduler *s = start("f16", 1);
+    struct kvt_request *runs = send_to(s, ask(prompts[0], 10, 1400, true));
+    assert_true(kvt_request_wait(runs, 0, 0, 60));
+    struct kvt_request *waits = send_to(s, ask(prompts[1], 10, 5, true)), *next = ask(prompts[2], 10, 5, true);
+    assert_int_equal(kvt_scheduler_submit(s, next, NULL), KVT_ERR_LIMIT);
+    atomic_store(&waits->gone, true);
+    await(waits);
+    assert_int_equal(waits->status, KVT_ERR_CANCELLED);
+    assert_int_equal(runs->state, KVT_REQUEST_RUNS);
+    send_to(s, next);
+    atomic_store(&runs->gone, true);
+    await_well(next);
+    await(runs);
+    kvt_request_drop(runs);
+    kvt_request_drop(waits);
+    kvt_request_drop(next);
+    stop(s);
+}
+
 static void stopping_ends_every_request(void **state) {
     (void)state;
     struct kvt_scheduler *s = start("f16", 1);
@@ -416,6 +439,7 @@ int main(void) {
         cmocka_unit_test(memory_bounds_everything),
         cmocka_unit_test(who_is_gone_makes_room),
         cmocka_unit_test(queues_and_times_have_bounds),
+        cmocka_unit_test(who_is_gone_does_not_wait),
         cmocka_unit_test(stopping_ends_every_request),
         cmocka_unit_test(prefixes_outlive_the_server),
         cmocka_unit_test(damaged_files_are_passed_over),

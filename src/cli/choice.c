@@ -14,8 +14,15 @@ enum { LABEL_MAX = 80 };
 
 /* ---- the plan --------------------------------------------------------------------------------------------------------- */
 
-static enum kvt_status make_plan(struct kvt_choice *c, const struct kvt_model *model, const char *kv, bool hold_last,
-                                 bool strict, struct kvt_error *err) {
+static void drop_plan(struct kvt_choice *c) {
+    if (c->kv) kvt_give(&kvt_allocator_libc, c->kv, strlen(c->kv) + 1, 1);
+    kvt_plan_destroy(c->plan);
+    c->kv = NULL;
+    c->plan = NULL;
+}
+
+static enum kvt_status make_plan(struct kvt_choice *c, const struct kvt_model *model, const char *kv,
+                                 struct kvt_error *err) {
     const struct kvt_shape shape = kvt_model_shape(model);
     const struct kvt_plan_options options = {.struct_size = sizeof options,
                                              .kv = kv,
@@ -23,35 +30,35 @@ static enum kvt_status make_plan(struct kvt_choice *c, const struct kvt_model *m
                                              .tail = c->tail,
                                              .start = c->start,
                                              .rolling = c->rolling,
-                                             .hold_last = hold_last,
-                                             .fallback = !strict};
+                                             .hold_last = c->hold_last,
+                                             .fallback = c->fallback};
+    drop_plan(c);
+    c->kv = kvt_take_string(&kvt_allocator_libc, kv, strlen(kv));
+    if (!c->kv) return kvt_fail(err, KVT_ERR_NOMEM, "no memory for a cache's name");
     return kvt_plan_create(&c->plan, &shape, &options, NULL, err);
 }
 
 /* A cache by name: a plan's string or a file. */
-static enum kvt_status from_name(struct kvt_choice *c, const struct kvt_kv_wish *wish, const struct kvt_kv_settings *s,
-                                 const struct kvt_model *model, struct kvt_error *err) {
+static enum kvt_status from_name(struct kvt_choice *c, const struct kvt_kv_wish *wish, const struct kvt_model *model,
+                                 struct kvt_error *err) {
     struct kvt_plan_file file;
     KVT_TRY(kvt_plan_file_resolve(&file, wish->kv, 0, 0, model, err));
     c->sink = wish->sink >= 0 ? (int)wish->sink : file.sink;
     c->tail = wish->tail >= 0 ? (int)wish->tail : file.tail;
     snprintf(c->why, sizeof c->why, "%s", wish->why);
-    return make_plan(c, model, file.kv, wish->hold_last, s->strict, err);
+    return make_plan(c, model, file.kv, err);
 }
 
 /* The plan of what auto picks, but for what the model's rows speak against. */
-static enum kvt_status pick(struct kvt_choice *c, const struct kvt_kv_wish *wish, const struct kvt_auto_request *ask,
-                            const struct kvt_choice_request *request, const struct kvt_model *model,
+static enum kvt_status pick(struct kvt_choice *c, const struct kvt_auto_request *ask, const struct kvt_model *model,
                             struct kvt_error *err) {
     struct kvt_auto_pick picked;
     KVT_TRY(kvt_auto_choose(&picked, model, ask, err));
-    kvt_plan_destroy(c->plan);
-    c->plan = NULL;
     c->picked = picked.kv;
     c->sink = picked.sink;
     c->tail = picked.tail;
     snprintf(c->why, sizeof c->why, "%s", picked.why);
-    return make_plan(c, model, picked.kv, wish->hold_last, request->kv->strict, err);
+    return make_plan(c, model, picked.kv, err);
 }
 
 /* What fits the memory is tried on the model's rows; where nothing else does, the first stays and tell warns of it. */
@@ -67,7 +74,7 @@ static enum kvt_status from_auto(struct kvt_choice *c, const struct kvt_kv_wish 
         .memory = kvt_auto_memory(request->kv, engine->model),
     };
     const char *fits[KVT_KV_CHECK_MAX];
-    KVT_TRY(pick(c, wish, &ask, request, engine->model, err));
+    KVT_TRY(pick(c, &ask, engine->model, err));
     if (request->kv->no_check || kvt_plan_n_encoded(c->plan) == 0) return KVT_OK;
     const int n_fits = kvt_auto_fitting(fits, KVT_KV_CHECK_MAX, engine->model, &ask);
     KVT_TRY(kvt_kv_check_run(&c->check, engine, c->plan, fits + 1, n_fits - 1, request->level, err));
@@ -78,7 +85,7 @@ static enum kvt_status from_auto(struct kvt_choice *c, const struct kvt_kv_wish 
     kvt_kv_check_finish(&c->check);
     ask.not = fits;
     while (strcmp(fits[ask.n_not], better) != 0) ask.n_not++;
-    KVT_TRY(pick(c, wish, &ask, request, engine->model, err));
+    KVT_TRY(pick(c, &ask, engine->model, err));
     snprintf(c->why, sizeof c->why, "auto picked %s: with %s %s", better, fits[0], spoils);
     return KVT_OK;
 }
@@ -188,10 +195,12 @@ enum kvt_status kvt_choice_make(struct kvt_choice *out, struct kvt_engine *engin
     struct kvt_kv_wish wish;
     *out = (struct kvt_choice){.start = s->start, .rolling = s->rolling, .limit = s->limit};
     KVT_TRY(kvt_kv_resolve(&wish, s, &shape, err));
+    out->hold_last = wish.hold_last;
+    out->fallback = !s->strict;
     if (strcmp(wish.kv, "auto") == 0)
         KVT_TRY(from_auto(out, &wish, request, engine, err));
     else
-        KVT_TRY(from_name(out, &wish, s, engine->model, err));
+        KVT_TRY(from_name(out, &wish, engine->model, err));
     const uint64_t n_sessions = (uint64_t)KVT_MAX(request->n_sessions, 1);
     out->bytes = n_sessions * kvt_plan_bytes(out->plan, request->n_ctx);
     out->f16_bytes = n_sessions * f16_bytes(engine->model, request);
@@ -218,15 +227,16 @@ enum kvt_status kvt_choice_tell(struct kvt_choice *choice, struct kvt_engine *en
 
 void kvt_choice_finish(struct kvt_choice *choice) {
     kvt_kv_check_finish(&choice->check);
-    kvt_plan_destroy(choice->plan);
-    choice->plan = NULL;
+    drop_plan(choice);
 }
 
 void kvt_choice_apply(struct kvt_session_options *options, const struct kvt_choice *choice) {
-    options->kv = kvt_plan_kv(choice->plan);
+    options->kv = choice->kv;
     options->sink = choice->sink;
     options->tail = choice->tail;
     options->start = choice->start;
     options->rolling = choice->rolling;
+    options->hold_last = choice->hold_last;
+    options->fallback = choice->fallback;
     options->cache_byte_limit = choice->limit;
 }

@@ -26,8 +26,10 @@ enum { KVT_CHOICE_WHY_MAX = 232 };
 /* What a session or a runner is made with. */
 struct kvt_choice {
     struct kvt_plan *plan; /* with the reason of each layer */
+    char *kv;              /* the string that it was made of */
     int sink, tail;
     int64_t start, rolling;
+    bool hold_last, fallback;
     uint64_t limit;               /* of the cache, all sessions; 0: none */
     uint64_t bytes;               /* of n_sessions full sessions that share nothing */
     uint64_t f16_bytes;           /* of as many with f16; 0: unknown */
@@ -46,7 +48,8 @@ KVT_MUST_CHECK enum kvt_status kvt_choice_tell(struct kvt_choice *choice, struct
                                                const struct kvt_choice_request *request, struct kvt_error *err);
 void kvt_choice_finish(struct kvt_choice *choice); /* harmless on a zeroed one */
 
-/* Sets what the options say of the cache: kv, sink, tail, start, rolling, cache_byte_limit. They borrow from the choice. */
+/* Sets what the options say of the cache: kv and what goes with it, and cache_byte_limit; their plan is the choice's, reasons too. They
+ * borrow from the choice. */
 void kvt_choice_apply(struct kvt_session_options *options, const struct kvt_choice *choice);
 
 #endif

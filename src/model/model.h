@@ -66,9 +66,10 @@ struct kvt_tap {
 struct kvt_session_options {
     const char *kv;         /* NULL: "f16" */
     int sink, tail;         /* rows in 16 bits */
-    int64_t start, rolling; /* as in kvt_plan_options */
-    int n_ctx;              /* rows of a session at most; 0: the model's training context */
-    bool beyond;            /* n_ctx may be more than that */
+    int64_t start, rolling; /* as in kvt_plan_options, and so are: */
+    bool hold_last, fallback;
+    int n_ctx;   /* rows of a session at most; 0: the model's training context */
+    bool beyond; /* n_ctx may be more than that */
     int n_batch; /* tokens of one forward pass at most; 0: 512. A longer eval is cut. Results do not depend on it but by rounding */
     int n_keep; /* tokens of one eval that can be kept for their logits, of width floats each; 0: n_ctx. 1 is enough to generate */
     const char *level;                   /* NULL: "auto" */

@@ -41,7 +41,9 @@ static enum kvt_status create(struct kvt_runner *r, const struct kvt_session_opt
                                           .sink = o->sink,
                                           .tail = o->tail,
                                           .start = o->start,
-                                          .rolling = o->rolling};
+                                          .rolling = o->rolling,
+                                          .hold_last = o->hold_last,
+                                          .fallback = o->fallback};
     KVT_TRY(kvt_plan_create(&r->plan, &shape, &plan, &r->allocator, err));
     const struct kvt_pool_options pool = {
         .struct_size = sizeof pool,

@@ -255,6 +255,32 @@ static void exact_prefixes_change_no_bit(void **state) {
     empty_dir();
 }
 
+/* What was begun within a piece is never taken for exact, neither by who kept it nor, from its file, by another server. */
+static void a_prefix_says_how_much_of_it_is_exact(void **state) {
+    (void)state;
+    options.kv_dir = dir;
+    struct kvt_scheduler *s = start("kivi4g32", 1);
+    static const int lens[] = {100, 500}, cached[] = {0, 100};
+    for (int i = 0; i < 2; i++) {
+        struct kvt_request *r = send_to(s, ask(prompts[4], lens[i], 5, true));
+        await_well(r);
+        assert_int_equal(r->n_cached, cached[i]);
+        kvt_request_drop(r);
+    }
+    stop(s);
+    options.kv_dir = dir;
+    options.exact = true;
+    s = start("kivi4g32", 1);
+    struct kvt_request *with = send_to(s, ask(prompts[4], 500, 20, true));
+    await_well(with);
+    assert_int_equal(with->n_cached, 64);
+    struct kvt_request *without = send_to(s, ask(prompts[4], 500, 20, false));
+    await_well(without);
+    assert_same(with, without);
+    stop(s);
+    empty_dir();
+}
+
 static void memory_bounds_everything(void **state) {
     (void)state;
     struct kvt_request *plenty[8], *few[8];
@@ -436,6 +462,7 @@ int main(void) {
         cmocka_unit_test(a_prompt_can_be_asked_again),
         cmocka_unit_test(an_answer_can_be_gone_on_from),
         cmocka_unit_test(exact_prefixes_change_no_bit),
+        cmocka_unit_test(a_prefix_says_how_much_of_it_is_exact),
         cmocka_unit_test(memory_bounds_everything),
         cmocka_unit_test(who_is_gone_makes_room),
         cmocka_unit_test(queues_and_times_have_bounds),

@@ -61,6 +61,16 @@ static enum kvt_status pick(struct kvt_choice *c, const struct kvt_auto_request 
     return make_plan(c, model, picked.kv, err);
 }
 
+/* Tries the plan. What keeps it from being tried is no reason not to run: it is said, and only Ctrl-C ends all. */
+static enum kvt_status try_plan(struct kvt_choice *c, struct kvt_engine *engine, const char *const *others,
+                                int n_others, const struct kvt_choice_request *request, struct kvt_error *err) {
+    struct kvt_error why = {.text = ""};
+    const enum kvt_status status = kvt_kv_check_run(&c->check, engine, c->plan, others, n_others, request->level, &why);
+    if (status == KVT_ERR_CANCELLED) return kvt_fail(err, status, "%s", why.text);
+    if (status != KVT_OK && !request->quiet) fprintf(stderr, "[kv] the cache could not be tried: %s\n", why.text);
+    return KVT_OK;
+}
+
 /* What fits the memory is tried on the model's rows; where nothing else does, the first stays and tell warns of it. */
 static enum kvt_status from_auto(struct kvt_choice *c, const struct kvt_kv_wish *wish,
                                  const struct kvt_choice_request *request, struct kvt_engine *engine,
@@ -77,7 +87,7 @@ static enum kvt_status from_auto(struct kvt_choice *c, const struct kvt_kv_wish 
     KVT_TRY(pick(c, &ask, engine->model, err));
     if (request->kv->no_check || kvt_plan_n_encoded(c->plan) == 0) return KVT_OK;
     const int n_fits = kvt_auto_fitting(fits, KVT_KV_CHECK_MAX, engine->model, &ask);
-    KVT_TRY(kvt_kv_check_run(&c->check, engine, c->plan, fits + 1, n_fits - 1, request->level, err));
+    KVT_TRY(try_plan(c, engine, fits + 1, n_fits - 1, request, err));
     const char *better = kvt_kv_check_better(&c->check);
     if (!kvt_kv_check_is_bad(&c->check) || !better) return KVT_OK;
     char spoils[KVT_KV_CHECK_TEXT_MAX];
@@ -212,7 +222,7 @@ static enum kvt_status check(struct kvt_choice *c, struct kvt_engine *engine, co
                              struct kvt_error *err) {
     static const char *const others[] = {"kvt4", "kivi4g32", "q8_0"};
     if (r->quiet || r->kv->no_check || c->check.done || !ever_encodes(c->plan, r->n_ctx)) return KVT_OK;
-    return kvt_kv_check_run(&c->check, engine, c->plan, others, (int)KVT_ARRAY_LEN(others), r->level, err);
+    return try_plan(c, engine, others, (int)KVT_ARRAY_LEN(others), r, err);
 }
 
 enum kvt_status kvt_choice_tell(struct kvt_choice *choice, struct kvt_engine *engine,

@@ -43,7 +43,7 @@ struct kvt_choice {
 KVT_MUST_CHECK enum kvt_status kvt_choice_make(struct kvt_choice *out, struct kvt_engine *engine,
                                                const struct kvt_choice_request *request, struct kvt_error *err);
 /* Prints the [kv] lines and tries the cache on the model's own rows, once the session or runner is there; what the check finds is a
- * warning. Fails for want of memory and where Ctrl-C ends it only. */
+ * warning. Fails only where Ctrl-C ends it. */
 KVT_MUST_CHECK enum kvt_status kvt_choice_tell(struct kvt_choice *choice, struct kvt_engine *engine,
                                                const struct kvt_choice_request *request, struct kvt_error *err);
 void kvt_choice_finish(struct kvt_choice *choice); /* harmless on a zeroed one */

@@ -58,7 +58,7 @@ const char *kvt_kv_check_better(const struct kvt_kv_check *check) {
 /* ---- words ------------------------------------------------------------------------------------------------------------ */
 
 static bool is_too_much(const struct kvt_check_layer *layer, enum kvt_side side) {
-    return side == KVT_SIDE_K ? layer->keys > KVT_CHECK_KEYS_MAX : layer->values > KVT_CHECK_VALUES_MAX;
+    return side == KVT_SIDE_K ? layer->keys > layer->keys_max : layer->values > KVT_CHECK_VALUES_MAX;
 }
 
 static double loss_of(const struct kvt_check_layer *layer, enum kvt_side side) {
@@ -103,6 +103,13 @@ static double worst(const struct kvt_check *found, int plan, enum kvt_side side)
     return most;
 }
 
+/* The limit that the first of them passed. */
+static double limit_of(const struct kvt_check *found, enum kvt_side side) {
+    for (int l = 0; side == KVT_SIDE_K && l < found->n_looked; l++)
+        if (is_too_much(kvt_check_at(found, 0, l), side)) return kvt_check_at(found, 0, l)->keys_max;
+    return KVT_CHECK_VALUES_MAX;
+}
+
 void kvt_kv_check_say(char text[KVT_KV_CHECK_TEXT_MAX], const struct kvt_kv_check *check) {
     const enum kvt_side side = bad_side(&check->found);
     char layers[80];
@@ -117,7 +124,7 @@ void kvt_kv_check_warn(const struct kvt_kv_check *check, const char *label) {
     char what[KVT_KV_CHECK_TEXT_MAX];
     kvt_kv_check_say(what, check);
     fprintf(stderr, "[kv] %swarning: %.80s spoils this model: %s, where %.2f is too much", label,
-            kvt_plan_kv(check->plan), what, side == KVT_SIDE_K ? KVT_CHECK_KEYS_MAX : KVT_CHECK_VALUES_MAX);
+            kvt_plan_kv(check->plan), what, limit_of(&check->found, side));
     if (n_looked < n) fprintf(stderr, " (%d of %d layers could be tried in time)", n_looked, n);
     if (better)
         fprintf(stderr, "; %s would do: %.2f\n", check->names[better - 1], worst(&check->found, better, side));

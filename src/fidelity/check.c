@@ -23,6 +23,11 @@ struct look {
     bool out_of_time;
 };
 
+static double keys_max(const struct kvt_codec_pair *pair, const struct kvt_layer_shape *shape) {
+    const struct kvt_codec_axis axis = kvt_codec_axis(pair->codec[KVT_SIDE_K], KVT_SIDE_K, shape->k_size);
+    return axis.per_channel && !axis.rotated ? KVT_CHECK_KEYS_MAX : KVT_CHECK_TOKEN_KEYS_MAX;
+}
+
 static enum kvt_status try_plans(struct look *l, const struct kvt_measured_rows *rows, int layer, int first, int n,
                                  struct kvt_error *err) {
     const struct kvt_codec_pair *pairs = l->pairs + (ptrdiff_t)layer * l->check->n_plans + first;
@@ -30,8 +35,8 @@ static enum kvt_status try_plans(struct look *l, const struct kvt_measured_rows 
     KVT_TRY(kvt_measure_rows(l->sums, pairs, n, rows, l->options->parallel, &l->check->allocator, err));
     for (int i = 0; i < n; i++) {
         const struct kvt_codec_errors errors = kvt_codec_errors_of(&l->sums[i]);
-        l->check->layers[(first + i) * l->check->n_layers + layer] =
-            (struct kvt_check_layer){errors.attention[KVT_DECODED_K], errors.attention[KVT_DECODED_V]};
+        l->check->layers[(first + i) * l->check->n_layers + layer] = (struct kvt_check_layer){
+            errors.attention[KVT_DECODED_K], errors.attention[KVT_DECODED_V], keys_max(&pairs[i], &rows->shape)};
     }
     return KVT_OK;
 }
@@ -125,7 +130,7 @@ enum kvt_status kvt_check_run(struct kvt_check *out, const struct kvt_model *mod
     l.sums = kvt_take(&check.allocator, n_plans, sizeof *l.sums);
     if (!check.layers || !l.pairs || !l.sums)
         KVT_TRY_OUT(kvt_fail(err, KVT_ERR_NOMEM, "not enough memory to try %d caches", check.n_plans));
-    for (size_t i = 0; i < n; i++) check.layers[i] = (struct kvt_check_layer){NAN, NAN};
+    for (size_t i = 0; i < n; i++) check.layers[i] = (struct kvt_check_layer){NAN, NAN, NAN};
     find_pairs(&l);
     KVT_TRY_OUT(write_text(&ids, &l, model, err));
     KVT_TRY_OUT(feed(&l, model, &ids, err));

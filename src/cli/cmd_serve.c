@@ -203,6 +203,7 @@ static enum kvt_status choose_cache(struct serve *s, struct kvt_error *err) {
 
 static enum kvt_status set_options(struct serve *s, struct kvt_error *err) {
     const struct settings *o = s->settings;
+    s->options.kv_why = s->choice.why;
     s->options.name = o->name;
     s->options.host = o->host;
     s->options.port = (int)o->port;

@@ -33,13 +33,16 @@ static json_t *reason_of(const struct kvt_plan *plan) {
 
 /* gmlx's kv_quant, with kvtile's own names where it has no word: scheme "uniform" is its name for affine codes. Batches change nothing
  * here, so both verdicts are one. */
-static json_t *kv_quant(const struct kvt_plan *plan) {
+static json_t *kv_quant(const struct kvt_server *server) {
+    const struct kvt_plan *plan = kvt_scheduler_plan(server->scheduler);
+    const char *why = server->options.kv_why && server->options.kv_why[0] ? server->options.kv_why : NULL;
     int n;
     const int n_layers = kvt_plan_n_layers(plan);
     const struct kvt_layer_plan *layer = first_quantized(plan, &n);
     if (!layer)
-        return json_pack("{s:n, s:s, s:i, s:i, s:s, s:s}", "scheme", "kv", kvt_plan_kv(plan), "layers_quantized", 0,
-                         "layers_fp16", n_layers, "verdict", "off", "verdict_batched", "off");
+        return json_pack("{s:n, s:s, s:i, s:i, s:s, s:s, s:o, s:o}", "scheme", "kv", kvt_plan_kv(plan),
+                         "layers_quantized", 0, "layers_fp16", n_layers, "verdict", "off", "verdict_batched", "off",
+                         "reason", reason_of(plan), "auto", kvt_json_text(why));
     const struct kvt_codec_info k = kvt_codec_info(layer->codec[KVT_SIDE_K]),
                                 v = kvt_codec_info(layer->codec[KVT_SIDE_V]);
     char scheme[64];
@@ -51,19 +54,18 @@ static json_t *kv_quant(const struct kvt_plan *plan) {
     const char *verdict =
         n == n_layers || (n == n_layers - 1 && n_layers > 2 && is_wide(kvt_plan_layer(plan, n_layers - 1))) ? "full"
                                                                                                             : "partial";
-    return json_pack("{s:s, s:i, s:o, s:i, s:i, s:s, s:s, s:i, s:i, s:i, s:s, s:o}", "scheme",
-                     affine ? "uniform" : scheme, "bits", k.bits, "group_size",
-                     kvarn ? json_null() : json_integer(k.group), "layers_quantized", n, "layers_fp16", n_layers - n,
-                     "verdict", verdict, "verdict_batched", verdict, "value_bits", v.bits, "tail_tokens", layer->tail,
-                     "sink_tokens", layer->sink, "kv", kvt_plan_kv(plan), "reason", reason_of(plan));
+    return json_pack(
+        "{s:s, s:i, s:o, s:i, s:i, s:s, s:s, s:i, s:i, s:i, s:s, s:o, s:o}", "scheme", affine ? "uniform" : scheme,
+        "bits", k.bits, "group_size", kvarn ? json_null() : json_integer(k.group), "layers_quantized", n, "layers_fp16",
+        n_layers - n, "verdict", verdict, "verdict_batched", verdict, "value_bits", v.bits, "tail_tokens", layer->tail,
+        "sink_tokens", layer->sink, "kv", kvt_plan_kv(plan), "reason", reason_of(plan), "auto", kvt_json_text(why));
 }
 
 static json_t *model_object(const struct kvt_server *server) {
     const struct kvt_model_info info = kvt_model_info(server->model);
-    const struct kvt_plan *plan = kvt_scheduler_plan(server->scheduler);
     return json_pack("{s:o, s:s, s:I, s:s, s:i, s:o, s:{s:o, s:o, s:I, s:i, s:i, s:b, s:b}}", "id",
                      kvt_json_text(server->name), "object", "model", "created", (json_int_t)server->created, "owned_by",
-                     "kvtile", "max_model_len", kvt_scheduler_n_ctx(server->scheduler), "kv_quant", kv_quant(plan),
+                     "kvtile", "max_model_len", kvt_scheduler_n_ctx(server->scheduler), "kv_quant", kv_quant(server),
                      "meta", "arch", kvt_json_text(info.arch), "types", kvt_json_text(info.types), "n_params",
                      (json_int_t)info.n_params, "n_layers", info.n_layers, "n_ctx_train", info.n_ctx_train, "chat",
                      server->options.chat != NULL, "fidelity", server->figures != NULL);

@@ -19,23 +19,24 @@ struct kvt_serve_log {
 };
 
 struct kvt_serve_options {
-    const char *name;                           /* of the model, in answers; NULL: the file's own */
-    const struct kvt_chat_template *chat;       /* NULL: no chat; /v1/chat/completions says so */
-    const char *chat_source;                    /* as kvt_chat_format takes it */
-    const char *host;                           /* a numeric address, or "localhost"; NULL: 127.0.0.1 */
-    int port;                                   /* 0: any that is free */
-    const char *api_key;                        /* NULL: none is asked for */
-    int n_parallel;                             /* answers at once */
-    int n_queue;                                /* requests that may wait beside them */
-    int n_connections;                          /* at once */
-    int chunk;                                  /* tokens of prompts in one pass */
-    int max_tokens;                             /* of an answer at most; 0: what the context holds */
-    size_t body_bytes;                          /* of a request at most */
-    double seconds;                             /* a request may take, waiting included; 0: any */
-    bool exact;                                 /* only prefixes that change no bit of the answer (keeper.h) */
-    const char *kv_dir;                         /* prefixes are kept there over restarts; NULL: nowhere */
-    uint64_t kv_dir_bytes;                      /* of the files there at most */
-    const char *fidelity;                       /* a report of kvtile fidelity --json; NULL: none */
+    const char *name;                     /* of the model, in answers; NULL: the file's own */
+    const struct kvt_chat_template *chat; /* NULL: no chat; /v1/chat/completions says so */
+    const char *chat_source;              /* as kvt_chat_format takes it */
+    const char *host;                     /* a numeric address, or "localhost"; NULL: 127.0.0.1 */
+    int port;                             /* 0: any that is free */
+    const char *api_key;                  /* NULL: none is asked for */
+    int n_parallel;                       /* answers at once */
+    int n_queue;                          /* requests that may wait beside them */
+    int n_connections;                    /* at once */
+    int chunk;                            /* tokens of prompts in one pass */
+    int max_tokens;                       /* of an answer at most; 0: what the context holds */
+    size_t body_bytes;                    /* of a request at most */
+    double seconds;                       /* a request may take, waiting included; 0: any */
+    bool exact;                           /* only prefixes that change no bit of the answer (keeper.h) */
+    const char *kv_dir;                   /* prefixes are kept there over restarts; NULL: nowhere */
+    uint64_t kv_dir_bytes;                /* of the files there at most */
+    const char *kv_why;                   /* why this cache was chosen, where it was not named; NULL or empty: it was */
+    const char *fidelity;                 /* a report of kvtile fidelity --json; NULL: none */
     const struct kvt_session_options *sessions; /* the cache; n_batch, n_keep and tap are the server's own */
     struct kvt_serve_log log;
 };

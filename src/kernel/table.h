@@ -24,6 +24,7 @@
     X(fp8, level)                                                                                                      \
     X(mxfp, level)                                                                                                     \
     X(turbo, level)                                                                                                    \
+    X(kq, level)                                                                                                       \
     X(vu, level)
 
 #define KVT_ENCODE_OF(encoder, level) void kvt_encode_##encoder##_##level(const struct kvt_encode_args *args);

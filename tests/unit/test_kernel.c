@@ -15,6 +15,7 @@
 
 #include "base/num.h"
 #include "base/rng.h"
+#include "codec/class.h"
 #include "kernel/kernel.h"
 #include "support/guard.h"
 #include "support/share.h"
@@ -149,6 +150,8 @@ struct trial {
     struct guard gx, gt;
     float *x;
     unsigned char *got, *want;
+    bool by_queries;
+    float queries[KVT_LATENT_MAX];
 };
 
 /* A kernel's call, or one head of it for the codec's encoder. */
@@ -164,6 +167,7 @@ static struct kvt_encode_args trial_args(const struct trial *t, unsigned char *b
         .n_more = heads - 1,
         .bytes_step = t->bytes_step,
         .rows_step = t->rows_step,
+        .queries = t->by_queries ? t->queries : NULL,
     };
 }
 
@@ -190,6 +194,9 @@ static void trial_init(struct trial *t, const struct kvt_codec *codec, enum kvt_
     assert_non_null(t->want);
     for (int h = 0; h < t->heads; h++)
         fill_rows(rng, t->x + h * t->rows_step, t->n, d, t->stride, kvt_codec_limit(codec, side, d));
+    t->by_queries = codec->info.queries && t->heads == 1 && kvt_rng_below(rng, 2);
+    const float scale = kvt_rng_below(rng, 4) ? 1 : 0;
+    for (int c = 0; c < d; c++) t->queries[c] = scale * (float)kvt_rng_below(rng, 100);
 }
 
 static void trial_finish(struct trial *t) {
@@ -206,6 +213,16 @@ static void trial_run(struct trial *t, kvt_encode_fn fn) {
     }
 }
 
+/* A row in the tile's own basis. */
+static void get_row(float *x, const struct kvt_tile *tile, const void *bytes, int row) {
+    const bool is_k = tile->side == KVT_SIDE_K;
+    if (tile->kind == KVT_TILE_CLASS)
+        kvt_class_decode_row(tile, x, bytes, row);
+    else
+        for (int c = 0; c < kvt_tile_row_size(tile); c++)
+            x[c] = kvt_tile_get(tile, bytes, is_k ? c : row, is_k ? row : c);
+}
+
 /* Whether the kernel differs from the codec: over noise in every value, of the rows and of those around them (padding may
  * differ where it was noise), and over zeros in every byte. */
 static bool trial_differs(struct trial *t, kvt_encode_fn fn, struct kvt_rng *rng, char *what, size_t what_bytes) {
@@ -213,16 +230,17 @@ static bool trial_differs(struct trial *t, kvt_encode_fn fn, struct kvt_rng *rng
     for (size_t i = 0; i < t->bytes; i++) t->got[i] = t->want[i] = (unsigned char)kvt_rng_u64(rng);
     trial_run(t, fn);
     for (int head = 0; head < t->heads; head++)
-        for (int term = 0; term < tile->n_terms; term++)
-            for (int lane = 0; lane < tile->n_lanes; lane++) {
-                const size_t at = (size_t)head * t->bytes_step;
-                const float a = kvt_tile_get(tile, t->got + at, term, lane);
-                const float b = kvt_tile_get(tile, t->want + at, term, lane);
-                if (same(a, b)) continue;
-                snprintf(what, what_bytes, "head %d term %d lane %d is %a, not %a", head, term, lane, (double)a,
-                         (double)b);
+        for (int row = 0; row < KVT_TILE_ROWS; row++) {
+            const size_t at = (size_t)head * t->bytes_step;
+            float a[KVT_LATENT_MAX], b[KVT_LATENT_MAX];
+            get_row(a, tile, t->got + at, row), get_row(b, tile, t->want + at, row);
+            for (int c = 0; c < kvt_tile_row_size(tile); c++) {
+                if (same(a[c], b[c])) continue;
+                snprintf(what, what_bytes, "head %d row %d channel %d is %a, not %a", head, row, c, (double)a[c],
+                         (double)b[c]);
                 return true;
             }
+        }
     memset(t->got, 0, t->bytes);
     memset(t->want, 0, t->bytes);
     trial_run(t, fn);

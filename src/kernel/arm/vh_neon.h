@@ -41,6 +41,10 @@ INLINE vh vh_pairs(vn a, vn b) { return (vh)vsliq_n_s32((int32x4_t)a, (int32x4_t
 INLINE vn vh_lows(vh a) { return (vn)a << 16 >> 16; }
 INLINE vn vh_highs(vh a) { return (vn)a >> 16; }
 
+INLINE vh vh_pack(vg a, vg b) { return (vh)vcombine_s16(vqmovn_s32(vcvtnq_s32_f32(a)), vqmovn_s32(vcvtnq_s32_f32(b))); }
+INLINE vh vh_zip_low(vh x, vh y) { return (vh)vzip1q_s16((int16x8_t)x, (int16x8_t)y); }
+INLINE vh vh_zip_high(vh x, vh y) { return (vh)vzip2q_s16((int16x8_t)x, (int16x8_t)y); }
+
 INLINE void vh_transpose(vh a[VG]) {
     vg w[VG];
     for (int i = 0; i < VG; i++) w[i] = (vg)a[i];
@@ -57,5 +61,21 @@ INLINE void vh_quads(vn *lows, vn *highs, const vh a[4]) {
     *highs = (vn)vzip2q_u64(p, q);
 }
 INLINE void vn_store_quads(uint32_t *to, ptrdiff_t step, vn a) { (void)step, vst1q_u32(to, (uint32x4_t)a); }
+
+INLINE void vn_columns(vn out[32 / VG], const uint8_t *rows) {
+    for (int half = 0; half < 2; half++) {
+        uint8x16_t a[4];
+        for (int i = 0; i < 4; i++) a[i] = vld1q_u8(rows + 32 * i + 16 * half);
+        const uint16x8_t low01 = vreinterpretq_u16_u8(vzip1q_u8(a[0], a[1]));
+        const uint16x8_t high01 = vreinterpretq_u16_u8(vzip2q_u8(a[0], a[1]));
+        const uint16x8_t low23 = vreinterpretq_u16_u8(vzip1q_u8(a[2], a[3]));
+        const uint16x8_t high23 = vreinterpretq_u16_u8(vzip2q_u8(a[2], a[3]));
+        out[4 * half] = (vn)vzip1q_u16(low01, low23);
+        out[4 * half + 1] = (vn)vzip2q_u16(low01, low23);
+        out[4 * half + 2] = (vn)vzip1q_u16(high01, high23);
+        out[4 * half + 3] = (vn)vzip2q_u16(high01, high23);
+    }
+}
+INLINE int vn_place(int i) { return i; }
 
 #endif

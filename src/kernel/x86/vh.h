@@ -46,6 +46,12 @@ INLINE vh vh_pairs(vn a, vn b) { return (vh)_mm256_blend_epi16((__m256i)a, (__m2
 INLINE vn vh_lows(vh a) { return (vn)a << 16 >> 16; }
 INLINE vn vh_highs(vh a) { return (vn)a >> 16; }
 
+/* Two vg as 16-bit whole numbers, in an order of which the next two know: vh_zip_low(x, y) has in lane i the pair of x's and y's lane i of the
+ * first vg, vh_zip_high that of the second. */
+INLINE vh vh_pack(vg a, vg b) { return (vh)_mm256_packs_epi32(_mm256_cvtps_epi32(a), _mm256_cvtps_epi32(b)); }
+INLINE vh vh_zip_low(vh x, vh y) { return (vh)_mm256_unpacklo_epi16((__m256i)x, (__m256i)y); }
+INLINE vh vh_zip_high(vh x, vh y) { return (vh)_mm256_unpackhi_epi16((__m256i)x, (__m256i)y); }
+
 /* Word i of a[r] becomes word r of a[i]. */
 INLINE void vh_transpose(vh a[VG]) {
     __m256i w[VG];
@@ -69,5 +75,21 @@ INLINE void vn_store_quads(uint32_t *to, ptrdiff_t step, vn a) {
     _mm_storeu_si128((__m128i *)(void *)to, _mm256_castsi256_si128((__m256i)a));
     _mm_storeu_si128((__m128i *)(void *)(to + step), _mm256_extracti128_si256((__m256i)a, 1));
 }
+
+/* Four rows of 32 bytes, 32 apart, the words of each in the order of vn_place: word i of 32 has the i-th byte of each. */
+INLINE void vn_columns(vn out[32 / VG], const uint8_t *rows) {
+    __m256i a[4], b[4];
+    for (int i = 0; i < 4; i++) a[i] = _mm256_loadu_si256((const __m256i *)(const void *)(rows + 32 * i));
+    for (int i = 0; i < 2; i++) {
+        b[i] = _mm256_unpacklo_epi8(a[2 * i], a[2 * i + 1]);
+        b[2 + i] = _mm256_unpackhi_epi8(a[2 * i], a[2 * i + 1]);
+    }
+    for (int i = 0; i < 2; i++) {
+        out[2 * i] = (vn)_mm256_unpacklo_epi16(b[2 * i], b[2 * i + 1]);
+        out[2 * i + 1] = (vn)_mm256_unpackhi_epi16(b[2 * i], b[2 * i + 1]);
+    }
+}
+/* Where word i of 8 is. */
+INLINE int vn_place(int i) { return i / 2 + i % 2 * 4; }
 
 #endif

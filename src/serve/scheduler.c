@@ -247,26 +247,27 @@ static void give_way(struct kvt_scheduler *s, const struct kvt_error *err) {
               err->code == KVT_ERR_LIMIT || err->code == KVT_ERR_NOMEM ? text.text : err->text);
 }
 
-static void after_pass(struct kvt_scheduler *s, double seconds) {
-    uint64_t n_prompt = 0, n_generated = 0;
-    for (int i = 0; i < s->n_slots; i++) {
-        struct kvt_slot *slot = &s->slots[i];
-        if (slot->n_fed == 0) continue;
+/* Gives a few answers their next tokens. Returns how many were written. */
+static uint64_t pick(struct kvt_scheduler *s, struct kvt_slot *const *slots, int n) {
+    struct kvt_error err = {0};
+    const enum kvt_status all = kvt_slot_logits(slots, n, &s->room, &err);
+    uint64_t n_generated = 0;
+    for (int i = 0; i < n; i++) {
+        struct kvt_slot *slot = slots[i];
         const int before = slot->n_generated;
-        if (before == 0) {
-            n_prompt += (uint64_t)slot->n_fed;
-            mark(s, slot);
-            if (reads(slot)) continue;
-        }
         const char *finish = NULL;
-        struct kvt_error err = {0};
-        const enum kvt_status status = kvt_slot_pick(slot, &s->room, &finish, &err);
+        const float *logits = s->room.logits + (ptrdiff_t)i * s->room.n_vocab;
+        const enum kvt_status status = all == KVT_OK ? kvt_slot_pick(slot, logits, &s->room, &finish, &err) : all;
         n_generated += (uint64_t)(slot->n_generated - before);
         if (status != KVT_OK)
             fail_slot(s, slot, status, err.text);
         else if (finish)
             end_slot(s, slot, finish);
     }
+    return n_generated;
+}
+
+static void count_pass(struct kvt_scheduler *s, uint64_t n_prompt, uint64_t n_generated, double seconds) {
     const int64_t second = (int64_t)kvt_clock_seconds();
     pthread_mutex_lock(&s->lock);
     for (; s->recent_second < second; s->recent_second++) s->recent[(s->recent_second + 1) % RECENT_SECONDS] = 0;
@@ -278,6 +279,27 @@ static void after_pass(struct kvt_scheduler *s, double seconds) {
     pthread_mutex_unlock(&s->lock);
 }
 
+static void after_pass(struct kvt_scheduler *s, double start) {
+    struct kvt_slot *picks[KVT_SLOT_PICKS];
+    uint64_t n_prompt = 0, n_generated = 0;
+    int n = 0;
+    for (int i = 0; i < s->n_slots; i++) {
+        struct kvt_slot *slot = &s->slots[i];
+        if (slot->n_fed == 0) continue;
+        if (slot->n_generated == 0) {
+            n_prompt += (uint64_t)slot->n_fed;
+            mark(s, slot);
+            if (reads(slot)) continue;
+        }
+        picks[n++] = slot;
+        if (n < KVT_SLOT_PICKS) continue;
+        n_generated += pick(s, picks, n);
+        n = 0;
+    }
+    if (n > 0) n_generated += pick(s, picks, n);
+    count_pass(s, n_prompt, n_generated, kvt_clock_seconds() - start);
+}
+
 static void pass(struct kvt_scheduler *s) {
     struct kvt_error err = {0};
     const double start = kvt_clock_seconds();
@@ -287,7 +309,7 @@ static void pass(struct kvt_scheduler *s) {
     while ((status == KVT_ERR_LIMIT || status == KVT_ERR_NOMEM) && kvt_keeper_evict(&s->keeper))
         status = kvt_runner_eval(s->runner, s->feeds, n_feeds, &err);
     if (status == KVT_OK)
-        after_pass(s, kvt_clock_seconds() - start);
+        after_pass(s, start);
     else
         give_way(s, &err);
 }

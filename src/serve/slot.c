@@ -9,18 +9,25 @@
 
 enum { PIECE_MAX = 1 << 20 };
 
+static size_t outputs_len(const struct kvt_slot_room *room) { return (size_t)KVT_SLOT_PICKS * (size_t)room->width; }
+static size_t logits_len(const struct kvt_slot_room *room) { return (size_t)KVT_SLOT_PICKS * (size_t)room->n_vocab; }
+
 enum kvt_status kvt_slot_room_init(struct kvt_slot_room *room, const struct kvt_model *model, struct kvt_error *err) {
-    *room =
-        (struct kvt_slot_room){.model = model, .text = kvt_model_text(model), .n_vocab = kvt_model_info(model).n_vocab};
+    const struct kvt_model_info info = kvt_model_info(model);
+    *room = (struct kvt_slot_room){
+        .model = model, .text = kvt_model_text(model), .n_vocab = info.n_vocab, .width = info.width};
     kvt_buf_init(&room->piece, NULL, PIECE_MAX);
     kvt_buf_init(&room->whole, NULL, PIECE_MAX);
     kvt_buf_init(&room->clean, NULL, PIECE_MAX);
-    room->logits = kvt_take(&kvt_allocator_libc, (size_t)room->n_vocab, sizeof *room->logits);
-    return room->logits ? KVT_OK : kvt_fail(err, KVT_ERR_NOMEM, "no memory for the logits of %d tokens", room->n_vocab);
+    room->outputs = kvt_take(&kvt_allocator_libc, outputs_len(room), sizeof *room->outputs);
+    room->logits = kvt_take(&kvt_allocator_libc, logits_len(room), sizeof *room->logits);
+    if (room->outputs && room->logits) return KVT_OK;
+    return kvt_fail(err, KVT_ERR_NOMEM, "no memory for the logits of %d tokens", room->n_vocab);
 }
 
 void kvt_slot_room_finish(struct kvt_slot_room *room) {
-    kvt_give(&kvt_allocator_libc, room->logits, (size_t)room->n_vocab, sizeof *room->logits);
+    kvt_give(&kvt_allocator_libc, room->logits, logits_len(room), sizeof *room->logits);
+    kvt_give(&kvt_allocator_libc, room->outputs, outputs_len(room), sizeof *room->outputs);
     kvt_buf_finish(&room->clean);
     kvt_buf_finish(&room->whole);
     kvt_buf_finish(&room->piece);
@@ -79,11 +86,18 @@ static enum kvt_status decode(struct kvt_slot *slot, struct kvt_slot_room *room,
     return kvt_add_well_formed(&room->clean, kvt_buf_text(&room->whole), room->whole.len);
 }
 
-enum kvt_status kvt_slot_pick(struct kvt_slot *slot, struct kvt_slot_room *room, const char **out_finish,
-                              struct kvt_error *err) {
+enum kvt_status kvt_slot_logits(struct kvt_slot *const *slots, int n, struct kvt_slot_room *room,
+                                struct kvt_error *err) {
+    for (int i = 0; i < n; i++)
+        KVT_TRY(kvt_session_outputs(slots[i]->session, 0, 1, room->outputs + (ptrdiff_t)i * room->width, err));
+    kvt_session_logits_of(slots[0]->session, room->outputs, n, room->logits);
+    return KVT_OK;
+}
+
+enum kvt_status kvt_slot_pick(struct kvt_slot *slot, const float *logits, struct kvt_slot_room *room,
+                              const char **out_finish, struct kvt_error *err) {
     const struct kvt_ask *ask = &slot->request->ask;
-    KVT_TRY(kvt_session_logits(slot->session, 0, 1, room->logits, err));
-    const int32_t id = kvt_sampler_pick(slot->sampler, room->logits);
+    const int32_t id = kvt_sampler_pick(slot->sampler, logits);
     *out_finish = NULL;
     if (kvt_text_is_end(room->text, id) && !ask->ignores_end) {
         *out_finish = "stop";
@@ -95,7 +109,7 @@ enum kvt_status kvt_slot_pick(struct kvt_slot *slot, struct kvt_slot_room *room,
     if (slot->n_generated >= ask->max_tokens || n_rows >= kvt_session_n_ctx(slot->session)) *out_finish = "length";
 
     struct kvt_token_note note;
-    if (ask->logprobs) write_note(&note, room->logits, room->n_vocab, id, ask->n_top);
+    if (ask->logprobs) write_note(&note, logits, room->n_vocab, id, ask->n_top);
     bool stopped = false;
     enum kvt_status status = decode(slot, room, id, *out_finish != NULL);
     if (status == KVT_OK)

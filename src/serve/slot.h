@@ -21,12 +21,15 @@ struct kvt_slot {
     uint64_t number;  /* of its coming */
 };
 
+/* So many slots get their logits by one product: the weights are read once for all of them. */
+enum { KVT_SLOT_PICKS = 8 };
+
 /* What all slots share. */
 struct kvt_slot_room {
     const struct kvt_model *model;
     const struct kvt_text *text;
-    float *logits;
-    int n_vocab;
+    float *outputs, *logits; /* of KVT_SLOT_PICKS tokens */
+    int n_vocab, width;
     struct kvt_buf piece, whole, clean;
 };
 
@@ -34,9 +37,12 @@ KVT_MUST_CHECK enum kvt_status kvt_slot_room_init(struct kvt_slot_room *room, co
                                                   struct kvt_error *err);
 void kvt_slot_room_finish(struct kvt_slot_room *room);
 
-/* Takes a token by the session's logits and adds it to the answer. *out_finish: why the answer ends with it, or NULL. */
-KVT_MUST_CHECK enum kvt_status kvt_slot_pick(struct kvt_slot *slot, struct kvt_slot_room *room, const char **out_finish,
-                                             struct kvt_error *err);
+/* The logits after the last tokens of n slots, at most KVT_SLOT_PICKS, into the room: to the bit those that each would get alone. */
+KVT_MUST_CHECK enum kvt_status kvt_slot_logits(struct kvt_slot *const *slots, int n, struct kvt_slot_room *room,
+                                               struct kvt_error *err);
+/* Takes a token by logits and adds it to the answer. *out_finish: why the answer ends with it, or NULL. */
+KVT_MUST_CHECK enum kvt_status kvt_slot_pick(struct kvt_slot *slot, const float *logits, struct kvt_slot_room *room,
+                                             const char **out_finish, struct kvt_error *err);
 
 /* Appends bytes as well-formed UTF-8: what is none becomes U+FFFD. */
 KVT_MUST_CHECK enum kvt_status kvt_add_well_formed(struct kvt_buf *out, const char *bytes, size_t n);

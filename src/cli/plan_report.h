@@ -26,7 +26,7 @@ struct kvt_plan_report {
     bool is_asked;                         /* somebody named the memory; otherwise it is what the machine has left */
     struct kvt_plan_row *rows;
     int n_rows;
-    int n_tokens;                 /* of the text that KL was measured on; 0: it was not */
+    int n_tokens, n_scored;       /* of the text that KL was measured on, the last of them that count; 0: it was not */
     const struct kvt_choice *use; /* NULL: */
     char why_none[232];
 };

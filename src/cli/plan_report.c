@@ -103,10 +103,9 @@ enum kvt_status kvt_plan_report_table(struct kvt_buf *out, const struct kvt_plan
     if (r->n_tokens)
         KVT_TRY(kvt_buf_addf(
             out,
-            "\nKL: mean divergence from f16 in nats, flips: how often the likeliest token differs, over %d "
-            "tokens\nthat the model wrote; '-': not measured in time. kvtile fidelity and sweep measure at "
-            "length.\n",
-            r->n_tokens));
+            "\nKL: mean divergence from f16 in nats, flips: how often the likeliest token differs, over the last %d\n"
+            "of %d tokens that the model wrote; '-': not measured in time. kvtile fidelity and sweep measure at length.\n",
+            r->n_scored, r->n_tokens));
     return add_use(out, r);
 }
 
@@ -150,7 +149,7 @@ enum kvt_status kvt_plan_report_json(struct kvt_buf *out, const struct kvt_plan_
                   kvt_json_text(r->path), "name", kvt_json_text(info.name), "layers", info.n_layers, "trained_for",
                   info.n_ctx_train, "context", (json_int_t)r->n_ctx, "sequences", (json_int_t)r->n_seqs, "memory",
                   "total", size_or_null(r->memory), "weights", (json_int_t)r->weights, "computation",
-                  (json_int_t)r->computation, "cache", size_or_null(r->cache_memory), "measured_tokens", r->n_tokens,
+                  (json_int_t)r->computation, "cache", size_or_null(r->cache_memory), "measured_tokens", r->n_scored,
                   "caches", rows, "use", use, "why_none", r->use ? json_null() : kvt_json_text(r->why_none));
     return kvt_json_dump(out, root, whole, 9);
 }

@@ -49,6 +49,7 @@ struct kvt_layer {
     float limit[KVT_SIDE_COUNT];                  /* the largest magnitude of a row's element */
     const struct kvt_codec *queries_codec; /* where the K codec uses queries: of those beside each head's tiles in */
     struct kvt_tile queries;               /* pages of the tail; else of 0 bytes */
+    int queries_parts;                     /* row r has part r modulo this of the channels */
     bool
         direct; /* granularity 1, no tail, no start: a row is encoded before anyone reads it, and never kept in 16 bits */
 };
@@ -57,6 +58,7 @@ struct kvt_plan {
     struct kvt_allocator allocator;
     int n_layers;
     int max_heads, max_row; /* KV heads and elements of a row, over all layers */
+    size_t room;            /* floats of kvt_encode_args.room, likewise */
     char *kv;               /* its string */
     struct kvt_layer *layers;
 };
@@ -130,9 +132,6 @@ struct kvt_seq_layer {
     struct kvt_kept_page kept[KVT_REGION_COUNT];
     int64_t wide_from; /* rows [wide_from, n_rows) past the sink are in pages of the tail */
 };
-
-/* Of the queries of row r one of so many parts of the channels is kept, part r modulo this. */
-enum { KVT_QUERIES_PARTS = 4 };
 
 /* Whether rows come with their queries. */
 enum kvt_queries { KVT_QUERIES_UNKNOWN, KVT_QUERIES_NONE, KVT_QUERIES_GIVEN };
@@ -213,9 +212,9 @@ KVT_MUST_CHECK enum kvt_status kvt_queries_check(struct kvt_step *step, int laye
 /* Keeps those of an entry's new rows and one KV head. False: *bad says of what number. */
 bool kvt_queries_write(const struct kvt_step *step, int layer, const struct kvt_step_entry *entry, int head,
                        const struct kvt_rows *q, int n_q_heads, struct kvt_bad_number *bad);
-/* By channel the sum of squares over a whole tile; rows is scratch for a tile. */
-void kvt_queries_sum(struct kvt_pool *pool, const struct kvt_layer *layer, const struct kvt_page *page, int head,
-                     float *rows, float *sums);
+/* What is kept of a whole tile: rows of k_size / queries_parts numbers, in rows; and by channel the sum of squares. */
+void kvt_queries_read(struct kvt_pool *pool, const struct kvt_layer *layer, const struct kvt_page *page, int head,
+                      float *rows, float *sums);
 
 /* Element (row, head) of a caller's matrix as floats. */
 void kvt_rows_load(const struct kvt_rows *rows, int64_t row, int head, int n, float *out);

@@ -28,7 +28,9 @@ static const struct kvt_codec *wide_codec(const struct kvt_codec *codec) {
 static void add_queries(struct kvt_layer *layer) {
     struct kvt_page_shape *tail = &layer->page[KVT_REGION_TAIL];
     if (kvt_codec_parse(&layer->queries_codec, "fp8e5m2", NULL) != KVT_OK) return;
-    kvt_codec_describe(layer->queries_codec, KVT_SIDE_K, layer->plan.shape.k_size / KVT_QUERIES_PARTS, &layer->queries);
+    layer->queries_parts = layer->plan.codec[KVT_SIDE_K]->query_rows ? 1 : 4;
+    kvt_codec_describe(layer->queries_codec, KVT_SIDE_K, layer->plan.shape.k_size / layer->queries_parts,
+                       &layer->queries);
     tail->head_bytes += layer->queries.bytes;
     tail->bytes += (size_t)layer->plan.shape.n_kv_heads * layer->queries.bytes;
 }
@@ -85,6 +87,7 @@ static enum kvt_status init_layers(struct kvt_plan *plan, const struct kvt_shape
         layer->plan.reason = layer->reason;
         plan->max_heads = KVT_MAX(plan->max_heads, s->n_kv_heads);
         plan->max_row = KVT_MAX(plan->max_row, KVT_MAX(s->k_size, s->v_size));
+        plan->room = KVT_MAX(plan->room, kvt_codec_room(pairs[l].codec[KVT_SIDE_K], s->k_size));
     }
     plan->kv = kvt_plan_write(pairs, plan->n_layers, &plan->allocator);
     return plan->kv ? KVT_OK : kvt_fail(err, KVT_ERR_NOMEM, "no memory for a plan of %d layers", plan->n_layers);

@@ -17,7 +17,12 @@ enum { NAME_MAX_BYTES = 39, TEXT_BYTES_MAX = 1 << 20 };
 /* Names of two codecs of one design: on a side it means that side's. */
 static const struct {
     const char *name, *codec[KVT_SIDE_COUNT];
-} pairs[] = {{"kvt2", {"kq2", "vu2"}}, {"kvt3", {"kq3", "vu3"}}, {"kvt4", {"kq4", "vu4"}}};
+} pairs[] = {{"kvt2", {"kq2", "vu2"}},
+             {"kvt3", {"kq3", "vu3"}},
+             {"kvt4", {"kq4", "vu4"}},
+             {"kvt2-feedback", {"kq2-feedback", "vu2"}},
+             {"kvt3-feedback", {"kq3-feedback", "vu3"}},
+             {"kvt4-feedback", {"kq4-feedback", "vu4"}}};
 
 const char *kvt_kv_at(size_t i) {
     for (size_t c = 0; c < kvt_codec_count(); c++) {

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Queries beside rows that wait to be encoded, for key codecs that use them: of each row and KV head the roots of the mean squares over the
- * query heads that share it, as 8-bit floats, of a quarter of the channels: of the first quarter in rows 0, 4, ..., of the second in rows 1,
- * 5, ... A mean over 32 rows tells which channels matter as well as one over 128. Rows and not sums, so that what a tile's encoder gets
+ * Queries beside rows that wait to be encoded, for key codecs that use them, as 8-bit floats. Of each row and KV head the roots of the mean
+ * squares over the query heads that share it, of a quarter of the channels: of the first quarter in rows 0, 4, ..., of the second in rows 1,
+ * 5, ... A mean over 32 rows tells which channels matter as well as one over 128. Or, where a codec wants to know which channels are used
+ * together, the query itself of one of those heads, which take turns. Rows and not sums, so that what a tile's encoder gets
  * depends on its own rows alone, however they came and whatever was cut off in between.
  */
 #include <math.h>
@@ -59,15 +60,16 @@ bool kvt_queries_write(const struct kvt_step *step, int layer, const struct kvt_
     struct kvt_pool *pool = step->pool;
     const struct kvt_layer *own = &pool->plan->layers[layer];
     const struct kvt_page_shape *shape = &own->page[KVT_REGION_TAIL];
-    const int d = own->plan.shape.k_size, group = n_q_heads / own->plan.shape.n_kv_heads, n = d / KVT_QUERIES_PARTS;
+    const int d = own->plan.shape.k_size, group = n_q_heads / own->plan.shape.n_kv_heads, parts = own->queries_parts;
     if (!q || !own->queries.bytes) return true;
     for (int64_t i = KVT_MAX(own->plan.sink - entry->n_before, 0); i < entry->n_rows; i++) {
         const int64_t at = entry->n_before + i;
-        const int part = (int)(at % KVT_QUERIES_PARTS) * n;
-        float sums[KVT_LATENT_MAX] = {0}, x[KVT_LATENT_MAX];
+        const int n = d / parts, part = (int)(at % parts) * n;
+        float sums[KVT_LATENT_MAX] = {0}, x[KVT_LATENT_MAX], one[KVT_LATENT_MAX];
         for (int g = 0; g < group; g++) {
-            kvt_rows_load(q, entry->first + i, head * group + g, d, x);
-            if (add_squares(sums, x, d, bad)) continue;
+            float *to = g == at % group ? one : x;
+            kvt_rows_load(q, entry->first + i, head * group + g, d, to);
+            if (add_squares(sums, to, d, bad)) continue;
             bad->found = bad->is_query = true;
             bad->head = head * group + g;
             bad->position = at;
@@ -80,18 +82,18 @@ bool kvt_queries_write(const struct kvt_step *step, int layer, const struct kvt_
                                                           .bytes = queries_tile(page, shape, head),
                                                           .first = (int)(at % KVT_TILE_ROWS),
                                                           .n = 1,
-                                                          .rows = sums + part,
+                                                          .rows = parts == 1 ? one : sums + part,
                                                           .stride = n});
     }
     return true;
 }
 
-void kvt_queries_sum(struct kvt_pool *pool, const struct kvt_layer *layer, const struct kvt_page *page, int head,
-                     float *rows, float *sums) {
-    const int d = layer->plan.shape.k_size, n = d / KVT_QUERIES_PARTS;
+void kvt_queries_read(struct kvt_pool *pool, const struct kvt_layer *layer, const struct kvt_page *page, int head,
+                      float *rows, float *sums) {
+    const int d = layer->plan.shape.k_size, parts = layer->queries_parts, n = d / parts;
     pool->ops->decode(pool, &layer->queries, rows, n, queries_tile(page, &layer->page[KVT_REGION_TAIL], head), 0,
                       KVT_TILE_ROWS);
     memset(sums, 0, (size_t)d * sizeof *sums);
     for (int r = 0; r < KVT_TILE_ROWS; r++)
-        for (int c = 0; c < n; c++) sums[r % KVT_QUERIES_PARTS * n + c] += rows[r * n + c] * rows[r * n + c];
+        for (int c = 0; c < n; c++) sums[r % parts * n + c] += rows[r * n + c] * rows[r * n + c];
 }

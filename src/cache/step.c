@@ -12,9 +12,12 @@
 #include "base/parallel.h"
 #include "cache/cache.h"
 
-static size_t n_scratch(const struct kvt_pool *pool) {
-    return (size_t)pool->parallel.n_threads * KVT_TILE_ROWS * (size_t)pool->plan->max_row;
+/* Floats that a thread works in: a tile's rows, and an encoder's room. */
+static size_t thread_floats(const struct kvt_pool *pool) {
+    return KVT_TILE_ROWS * (size_t)pool->plan->max_row + pool->plan->room;
 }
+
+static size_t n_scratch(const struct kvt_pool *pool) { return (size_t)pool->parallel.n_threads * thread_floats(pool); }
 
 enum kvt_status kvt_step_create(struct kvt_step **out, struct kvt_pool *pool, int max_seqs, int max_rows,
                                 struct kvt_error *err) {
@@ -177,11 +180,11 @@ struct append {
     int n_q_heads;
 };
 
-/* What a job works on: some KV heads of one sequence; `rows` is room for 128 of them. */
+/* What a job works on: some KV heads of one sequence; `rows` is room for 128 of them, `room` that of encoders. */
 struct part {
     const struct kvt_step_entry *entry;
     int head, n_heads;
-    float *rows;
+    float *rows, *room;
 };
 
 /* Heads of n rows each that there is room for. */
@@ -213,6 +216,7 @@ static void encode_heads(const struct append *a, const struct part *part, const 
                                 .rows = part->rows,
                                 .stride = d,
                                 .queries = queries,
+                                .room = queries && layer->queries_parts == 1 ? part->room : NULL,
                                 .n_more = m - 1,
                                 .bytes_step = shape->head_bytes,
                                 .rows_step = (ptrdiff_t)run->n * d,
@@ -287,6 +291,7 @@ static void encode_body(const struct append *a, const struct part *part, enum kv
     const int d = kvt_tile_row_size(&wide->tile[side]);
     const int64_t end = kvt_entry_body_end(layer, part->entry);
     const bool by_queries = side == KVT_SIDE_K && layer->queries.bytes && a->queries;
+    const bool by_rows = by_queries && layer->queries_parts == 1;
     float sums[KVT_LATENT_MAX];
     for (int64_t at = kvt_layer_encode_from(layer, part->entry->n_before); at < end;) {
         const int first = (int)(at % KVT_TILE_ROWS), n = (int)KVT_MIN(KVT_TILE_ROWS - first, end - at);
@@ -295,7 +300,7 @@ static void encode_body(const struct append *a, const struct part *part, enum kv
         const int most = by_queries ? 1 : heads_together(part, n);
         for (int done = 0; done < part->n_heads; done += most) {
             const int head = part->head + done, m = KVT_MIN(most, part->n_heads - done);
-            if (by_queries) kvt_queries_sum(pool, layer, page, head, part->rows, sums);
+            if (by_queries) kvt_queries_read(pool, layer, page, head, by_rows ? part->room : part->rows, sums);
             for (int h = 0; h < m; h++)
                 pool->ops->decode(pool, &wide->tile[side], part->rows + (ptrdiff_t)h * n * d, d,
                                   kvt_page_tile(page, wide, head + h, side), first, n);
@@ -311,11 +316,13 @@ static void append_job(void *arg, int i, int thread) {
     struct kvt_step *step = a->step;
     const struct kvt_layer *layer = &step->pool->plan->layers[a->layer];
     const int n_heads = layer->plan.shape.n_kv_heads, n_parts = n_heads / a->heads;
+    float *rows = step->rows + (size_t)thread * thread_floats(step->pool);
     const struct part part = {
         .entry = &step->entries[i / n_parts],
         .head = i % n_parts * a->heads,
         .n_heads = a->heads,
-        .rows = step->rows + (size_t)thread * KVT_TILE_ROWS * (size_t)step->pool->plan->max_row,
+        .rows = rows,
+        .room = rows + KVT_TILE_ROWS * (size_t)step->pool->plan->max_row,
     };
     struct kvt_bad_number *bad = &step->bad[i / n_parts * n_heads + part.head];
     for (int h = 0; h < a->heads; h++) bad[h].found = bad[h].is_query = false;

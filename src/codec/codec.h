@@ -182,6 +182,7 @@ struct kvt_codec {
     const struct kvt_encoder *encoder;
     struct kvt_format format; /* of its tiles on both sides, where the encoder has no describe */
     int row_step;             /* row sizes are multiples of it; 0: KVT_HEAD_STEP */
+    bool query_rows;          /* K: the encoder uses the queries themselves, not the sums of their squares */
 };
 
 /* Rows [first, first + n) of a tile and what they are encoded from. Rows are finite and within kvt_codec_limit; first and n obey
@@ -196,7 +197,10 @@ struct kvt_encode_args {
     ptrdiff_t stride;
     const float
         *queries; /* K: for each channel the sum of squares of the queries at these rows; null: not known. One head */
-    int n_more;   /* heads besides the first */
+    float *
+        room; /* K, where the codec has query_rows: kvt_codec_room floats, of which the first are a row of queries at each of these
+                     rows; null: not known. They are written over */
+    int n_more;        /* heads besides the first */
     size_t bytes_step; /* from head to head */
     ptrdiff_t rows_step;
 };
@@ -215,6 +219,8 @@ static inline bool kvt_codec_takes(const struct kvt_codec *codec, enum kvt_side 
     return codec->info.sides == KVT_SIDES_BOTH || codec->info.sides == (side == KVT_SIDE_K ? KVT_SIDES_K : KVT_SIDES_V);
 }
 
+/* Floats that an encoder works in besides its stack, for rows of d elements. */
+size_t kvt_codec_room(const struct kvt_codec *codec, int d);
 /* The description of a codec's tile; d must fit. */
 void kvt_codec_describe(const struct kvt_codec *codec, enum kvt_side side, int d, struct kvt_tile *out);
 /* Rows [first, first + n) of a described tile, without checks, in the basis they came in: a rotated tile's rows are rotated

@@ -13,7 +13,7 @@
 #include <string.h>
 
 #include "base/attr.h"
-#include "codec/class.h"
+#include "codec/kq.h"
 #include "codec/whole.h"
 
 enum { N = KVT_TILE_ROWS, FACTOR_MOST = 37 }; /* the factor's byte: within 1 / 1.5 and 1.5 */
@@ -21,28 +21,10 @@ enum { N = KVT_TILE_ROWS, FACTOR_MOST = 37 }; /* the factor's byte: within 1 / 1
 /* A channel of a smaller range counts as constant, weights of a smaller sum as none. */
 #define LEAST 0x1p-100f
 
-/* What a tile needs of all channels before codes are computed. */
-struct survey {
-    float lo[KVT_LATENT_MAX], range[KVT_LATENT_MAX];
-    float weight[KVT_LATENT_MAX]; /* of queries, at most 1 */
-    float worth[KVT_LATENT_MAX];
-    uint8_t classes[KVT_LATENT_MAX];
-    int place[KVT_LATENT_MAX];
-    uint16_t most[KVT_CLASSES];
-};
-
-/* What is stored of a channel, and what makes codes of its elements. */
-struct fit {
-    uint8_t scale;
-    uint16_t zero16;
-    float step;
-    int16_t inverse, offset; /* to codes before they are rounded, in parts of a step */
-};
-
 /* A slice of channels. */
 struct slice {
     int16_t t[KVT_SLICE][N];
-    struct fit fits[KVT_SLICE];
+    struct kvt_kq_fit fits[KVT_SLICE];
     int16_t weight[KVT_SLICE];
 };
 
@@ -51,14 +33,14 @@ static float clamp(float x, float lo, float hi) { return x < lo ? lo : x > hi ? 
 /* ---- classes ----------------------------------------------------------------------------------------------------------- */
 
 /* Weights of queries by channel: all 1 where there are none. */
-static void weigh(struct survey *s, const float *queries, int d) {
+static void weigh(struct kvt_kq_survey *s, const float *queries, int d) {
     float most = 0;
     for (int c = 0; queries && c < d; c++) most = queries[c] > most ? queries[c] : most;
     for (int c = 0; c < d; c++) s->weight[c] = most > 0 ? queries[c] / most : 1;
 }
 
-static void measure(struct survey *s, const struct kvt_encode_args *a, int d) {
-    weigh(s, a->queries, d);
+static void measure(struct kvt_kq_survey *s, const struct kvt_encode_args *a, const float *queries, int d) {
+    weigh(s, queries, d);
     for (int c = 0; c < d; c++) {
         const float *x = a->rows + c;
         float lo = x[0], hi = x[0];
@@ -73,19 +55,20 @@ static void measure(struct survey *s, const struct kvt_encode_args *a, int d) {
 }
 
 /* Classes by rank: the largest worth first, the lower channel first of equals. Within a class places follow the channels. */
-static void sort(struct survey *s, const struct kvt_classes *classes, int d) {
+static void sort(struct kvt_kq_survey *s, const struct kvt_classes *classes, int d) {
     int next[KVT_CLASSES];
     for (int i = 0; i < KVT_CLASSES; i++) next[i] = classes->of[i].first;
     for (int c = 0; c < d; c++) {
         int rank = 0;
         for (int o = 0; o < d; o++) rank += s->worth[o] > s->worth[c] || (s->worth[o] == s->worth[c] && o < c);
+        s->rank[c] = rank;
         s->classes[c] = (uint8_t)kvt_class_of_place(classes, rank);
         s->place[c] = next[s->classes[c]]++;
     }
 }
 
 /* The largest scale of each class, rounded up to f16: those of the first codes. */
-static void find_most(struct survey *s, const struct kvt_classes *classes, int d) {
+static void find_most(struct kvt_kq_survey *s, const struct kvt_classes *classes, int d) {
     float most[KVT_CLASSES] = {0};
     for (int c = 0; c < d; c++) most[s->classes[c]] = KVT_MAX(s->range[c], most[s->classes[c]]);
     for (int i = 0; i < KVT_CLASSES; i++) {
@@ -95,9 +78,17 @@ static void find_most(struct survey *s, const struct kvt_classes *classes, int d
     }
 }
 
+void kvt_kq_survey(struct kvt_kq_survey *s, const struct kvt_encode_args *a, const float *queries,
+                   const struct kvt_classes *classes) {
+    const int d = a->tile->n_terms;
+    measure(s, a, queries, d);
+    sort(s, classes, d);
+    find_most(s, classes, d);
+}
+
 /* ---- one channel ------------------------------------------------------------------------------------------------------- */
 
-static void take_channel(int16_t t[N], const struct kvt_encode_args *a, const struct survey *s, int c) {
+void kvt_kq_take_channel(int16_t t[N], const struct kvt_encode_args *a, const struct kvt_kq_survey *s, int c) {
     const float per = s->range[c] >= LEAST ? KVT_WHOLE_MOST / s->range[c] : 0;
     for (int r = 0; r < N; r++) t[r] = kvt_whole_cut((int)rintf((a->rows[r * a->stride + c] - s->lo[c]) * per));
 }
@@ -118,7 +109,7 @@ static void find_line(const int16_t t[N], int top, int bits, float *slope, float
 }
 
 /* The stored scale that is nearest in the logarithm, the zero that is not above. */
-static void store(struct fit *f, float most, float step, float zero) {
+static void store(struct kvt_kq_fit *f, float most, float step, float zero) {
     const int below = most > 0 ? -kvt_log8_nearest(step / most, KVT_CLASS_SCALE_PER) : 0;
     f->scale = (uint8_t)KVT_MIN(KVT_MAX(below, 0), 255);
     f->step = kvt_class_scale(most, f->scale);
@@ -127,7 +118,8 @@ static void store(struct fit *f, float most, float step, float zero) {
     if (kvt_f32_from_f16(f->zero16) > zero) f->zero16 = (uint16_t)(f->zero16 >> 15 ? f->zero16 + 1 : f->zero16 - 1);
 }
 
-static void fit_channel(struct fit *f, const int16_t t[N], const struct survey *s, int c, int top, int bits) {
+void kvt_kq_fit_channel(struct kvt_kq_fit *f, const int16_t t[N], const struct kvt_kq_survey *s, int c, int top,
+                        int bits) {
     const float unit = s->range[c] * (1.0f / KVT_WHOLE_MOST), lo = s->lo[c];
     float slope, start;
     find_line(t, top, bits, &slope, &start);
@@ -160,7 +152,7 @@ struct products {
 
 /* Codes, and what they add to the products. */
 static void finish_channel(uint8_t codes[N], struct products *p, const struct slice *s, int i, int top, int parts) {
-    const struct fit *f = &s->fits[i];
+    const struct kvt_kq_fit *f = &s->fits[i];
     const int half = top * parts / 2;
     for (int r = 0; r < N; r++) {
         const int fine = kvt_whole_cut(kvt_whole_part(s->t[i][r], f->inverse) + f->offset);
@@ -172,7 +164,7 @@ static void finish_channel(uint8_t codes[N], struct products *p, const struct sl
     }
 }
 
-static void put_factors(const struct kvt_encode_args *a, const float own[N], const float shared[N]) {
+void kvt_kq_put_factors(const struct kvt_encode_args *a, const float own[N], const float shared[N]) {
     int8_t factors[N];
     for (int r = 0; r < N; r++) {
         const bool is_known = own[r] > 0 && shared[r] > 0;
@@ -186,19 +178,18 @@ static void encode(const struct kvt_encode_args *a) {
     const int d = a->tile->n_terms, bits = a->tile->format.bits;
     const struct kvt_classes classes = kvt_classes_of(d, bits);
     float own[N] = {0}, shared[N] = {0};
-    struct survey s;
+    struct kvt_kq_survey s;
     struct slice slice;
     if (a->n != N) return;
-    measure(&s, a, d);
-    sort(&s, &classes, d);
-    find_most(&s, &classes, d);
+    kvt_kq_survey(&s, a, a->queries, &classes);
     kvt_class_put_head(a->tile, a->bytes, s.most, s.classes);
     for (int c = 0; c < d; c += KVT_SLICE) {
         const int n = KVT_MIN(KVT_SLICE, d - c);
         struct products products = {0};
         for (int i = 0; i < n; i++) {
-            take_channel(slice.t[i], a, &s, c + i);
-            fit_channel(&slice.fits[i], slice.t[i], &s, c + i, (1 << classes.of[s.classes[c + i]].bits) - 1, bits);
+            kvt_kq_take_channel(slice.t[i], a, &s, c + i);
+            kvt_kq_fit_channel(&slice.fits[i], slice.t[i], &s, c + i, (1 << classes.of[s.classes[c + i]].bits) - 1,
+                               bits);
         }
         const float unit = weigh_steps(&slice, s.weight + c, n);
         for (int i = 0; i < n; i++) {
@@ -210,10 +201,10 @@ static void encode(const struct kvt_encode_args *a) {
         for (int r = 0; r < N; r++)
             own[r] += (float)products.own[r] * unit, shared[r] += (float)products.shared[r] * unit;
     }
-    put_factors(a, own, shared);
+    kvt_kq_put_factors(a, own, shared);
 }
 
-static void describe(const struct kvt_codec *codec, enum kvt_side side, int d, struct kvt_tile *out) {
+void kvt_kq_describe(const struct kvt_codec *codec, enum kvt_side side, int d, struct kvt_tile *out) {
     (void)side;
     kvt_tile_init_class(out, d, &codec->format);
 }
@@ -221,23 +212,8 @@ static void describe(const struct kvt_codec *codec, enum kvt_side side, int d, s
 extern const struct kvt_encoder kvt_encoder_kq;
 
 #define ROW(b)                                                                                                         \
-    {                                                                                                                  \
-        .info = {.name = "kq" #b,                                                                                      \
-                 .about = "keys alone: per channel, more bits where queries use a channel, a factor per token",        \
-                 .source = "kvtile's own",                                                                             \
-                 .bits = b,                                                                                            \
-                 .group = N,                                                                                           \
-                 .granularity = N,                                                                                     \
-                 .sides = KVT_SIDES_K,                                                                                 \
-                 .queries = true},                                                                                     \
-        .encoder = &kvt_encoder_kq, .row_step = KVT_CLASS_STEP, .format = {                                            \
-            .bits = b,                                                                                                 \
-            .scale = KVT_SCALE_LOG,                                                                                    \
-            .has_zero = true,                                                                                          \
-            .group = N,                                                                                                \
-            .has_factor = true                                                                                         \
-        }                                                                                                              \
-    }
+    KVT_KQ_ROW(b, "", "keys alone: per channel, more bits where queries use a channel, a factor per token", false,     \
+               kvt_encoder_kq)
 
 static const struct kvt_codec codecs[] = {ROW(2), ROW(3), ROW(4)};
 
@@ -245,6 +221,6 @@ const struct kvt_encoder kvt_encoder_kq = {
     .grammar = "kq{2,3,4}",
     .codecs = codecs,
     .n_codecs = KVT_ARRAY_LEN(codecs),
-    .describe = describe,
+    .describe = kvt_kq_describe,
     .encode = encode,
 };

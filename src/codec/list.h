@@ -22,6 +22,7 @@
     X(kivi_parity)                                                                                                     \
     X(affine_metal)                                                                                                    \
     X(vu)                                                                                                              \
-    X(kq)
+    X(kq)                                                                                                              \
+    X(kq_feedback)
 
 #endif

@@ -8,8 +8,8 @@
 
 #include "base/attr.h"
 #include "base/check.h"
-#include "codec/codec.h"
 #include "codec/encoders.h"
+#include "codec/kq.h"
 
 static const struct kvt_encoder *const encoders[] = {
 #define X(name) &kvt_encoder_##name,
@@ -114,6 +114,8 @@ enum kvt_status kvt_codec_fits(const struct kvt_codec *codec, enum kvt_side side
                         side == KVT_SIDE_K ? "K" : "V");
     return KVT_OK;
 }
+
+size_t kvt_codec_room(const struct kvt_codec *codec, int d) { return codec->query_rows ? kvt_kq_room(d) : 0; }
 
 void kvt_codec_describe(const struct kvt_codec *codec, enum kvt_side side, int d, struct kvt_tile *out) {
     if (codec->encoder->describe)

@@ -56,10 +56,11 @@ static void feed(struct made_cache *m, struct kvt_seq *seq, int n, bool with) {
     assert_int_equal(kvt_step_end(m->step, NULL), KVT_OK);
 }
 
-static void test_pieces(void **state) {
-    (void)state;
+static void check_pieces(const char *kv) {
+    struct kvt_plan_options o = options;
     struct made_cache m;
-    made_cache_open(&m, LAYERS, layers, options);
+    o.kv = kv;
+    made_cache_open(&m, LAYERS, layers, o);
     struct kvt_seq *once = made_cache_seq(&m), *pieces = made_cache_seq(&m), *none = made_cache_seq(&m), *fork = NULL;
     static const int sizes[] = {1, 127, 40, 3, 200, 1, 1, 130};
     feed(&m, once, 660, true);
@@ -91,6 +92,12 @@ static void test_pieces(void **state) {
     assert_true(differ);
     kvt_seq_destroy(once), kvt_seq_destroy(pieces), kvt_seq_destroy(none), kvt_seq_destroy(fork);
     made_cache_close(&m);
+}
+
+static void test_pieces(void **state) {
+    (void)state;
+    check_pieces("kq3,vu2");
+    check_pieces("kq3-feedback,vu2");
 }
 
 /* What the encoder was given, made anew. */

@@ -317,12 +317,130 @@ static void test_bytes(void **state) {
             want[i].bytes);
 }
 
+/* ---- error feedback ---------------------------------------------------------------------------------------------------- */
+
+enum { FEEDBACK_D = 64 };
+
+/* Rows and queries that live in few directions, each in its own. */
+static void make_keys(struct kvt_rng *rng, float *rows, float *queries) {
+    enum { DIRECTIONS = 6 };
+    float at[2][DIRECTIONS][FEEDBACK_D];
+    for (int i = 0; i < 2 * DIRECTIONS * FEEDBACK_D; i++) (&at[0][0][0])[i] = kvt_rng_normal(rng);
+    for (int m = 0; m < 2; m++)
+        for (int r = 0; r < KVT_TILE_ROWS; r++) {
+            float *x = (m ? queries : rows) + r * FEEDBACK_D;
+            for (int c = 0; c < FEEDBACK_D; c++) x[c] = 0.3f * kvt_rng_normal(rng);
+            for (int k = 0; k < DIRECTIONS; k++) {
+                const float length = kvt_rng_normal(rng);
+                for (int c = 0; c < FEEDBACK_D; c++) x[c] += length * at[m][k][c];
+            }
+        }
+}
+
+/* Encodes rows with their queries, as `codec` takes them; queries NULL: not known. */
+static void encode_keys(const struct kvt_codec *codec, const float *rows, const float *queries, void *bytes) {
+    const int d = FEEDBACK_D;
+    struct kvt_tile tile;
+    kvt_codec_describe(codec, KVT_SIDE_K, d, &tile);
+    float sums[FEEDBACK_D] = {0}, *room = NULL;
+    for (int i = 0; queries && i < KVT_TILE_ROWS * d; i++) sums[i % d] += queries[i] * queries[i];
+    if (codec->query_rows) {
+        room = malloc(kvt_codec_room(codec, d) * sizeof *room);
+        assert_non_null(room);
+        if (queries) memcpy(room, queries, (size_t)(KVT_TILE_ROWS * d) * sizeof *room);
+    }
+    memset(bytes, 0, tile.bytes);
+    codec->encoder->encode(&(struct kvt_encode_args){.codec = codec,
+                                                     .tile = &tile,
+                                                     .bytes = bytes,
+                                                     .n = KVT_TILE_ROWS,
+                                                     .rows = rows,
+                                                     .stride = d,
+                                                     .queries = queries ? sums : NULL,
+                                                     .room = queries ? room : NULL});
+    free(room);
+}
+
+/* The squared error of all scores. */
+static double score_error(const struct kvt_codec *codec, const void *bytes, const float *rows, const float *queries) {
+    static float decoded[KVT_TILE_ROWS * FEEDBACK_D];
+    struct kvt_tile tile;
+    kvt_codec_describe(codec, KVT_SIDE_K, FEEDBACK_D, &tile);
+    kvt_tile_decode(&tile, decoded, FEEDBACK_D, bytes, 0, KVT_TILE_ROWS);
+    double error = 0;
+    for (int q = 0; q < KVT_TILE_ROWS; q++)
+        for (int r = 0; r < KVT_TILE_ROWS; r++) {
+            double e = 0;
+            for (int c = 0; c < FEEDBACK_D; c++)
+                e += (double)queries[q * FEEDBACK_D + c] *
+                     ((double)decoded[r * FEEDBACK_D + c] - (double)rows[r * FEEDBACK_D + c]);
+            error += e * e;
+        }
+    return error;
+}
+
+static void test_feedback(void **state) {
+    (void)state;
+    static const char *const names[][2] = {{"kq2", "kq2-feedback"}, {"kq3", "kq3-feedback"}, {"kq4", "kq4-feedback"}};
+    static float rows[KVT_TILE_ROWS * FEEDBACK_D], queries[KVT_TILE_ROWS * FEEDBACK_D];
+    struct kvt_rng rng = {91};
+    make_keys(&rng, rows, queries);
+    for (size_t i = 0; i < KVT_ARRAY_LEN(names); i++) {
+        const struct kvt_codec *plain = codec_of(names[i][0]), *feedback = codec_of(names[i][1]);
+        const size_t bytes = kvt_codec_tile_bytes(plain, KVT_SIDE_K, FEEDBACK_D);
+        assert_int_equal(kvt_codec_tile_bytes(feedback, KVT_SIDE_K, FEEDBACK_D), bytes);
+        void *a = aligned_alloc(64, bytes), *b = aligned_alloc(64, bytes);
+        encode_keys(plain, rows, queries, a);
+        encode_keys(feedback, rows, queries, b);
+        const double without = score_error(plain, a, rows, queries), with = score_error(feedback, b, rows, queries);
+        if (!(with < 0.5 * without))
+            fail_msg("%s: %g of the squared error of %s", names[i][1], with / without, names[i][0]);
+
+        /* Without queries, or with zeros, it is the other encoder. */
+        encode_keys(plain, rows, NULL, a);
+        encode_keys(feedback, rows, NULL, b);
+        assert_memory_equal(a, b, bytes);
+        static const float zeros[KVT_TILE_ROWS * FEEDBACK_D];
+        encode_keys(feedback, rows, zeros, b);
+        assert_memory_equal(a, b, bytes);
+        free(a), free(b);
+    }
+}
+
+/* Queries that say nothing, or far too much: codes are what they are, but decoded numbers are finite. */
+static void test_odd_feedback(void **state) {
+    (void)state;
+    static float rows[KVT_TILE_ROWS * FEEDBACK_D], queries[KVT_TILE_ROWS * FEEDBACK_D], x[KVT_TILE_ROWS * FEEDBACK_D];
+    const struct kvt_codec *codec = codec_of("kq2-feedback");
+    struct kvt_tile tile;
+    struct kvt_rng rng = {92};
+    kvt_codec_describe(codec, KVT_SIDE_K, FEEDBACK_D, &tile);
+    void *bytes = aligned_alloc(64, tile.bytes);
+    for (int kind = 0; kind < 5; kind++) {
+        for (int i = 0; i < KVT_TILE_ROWS * FEEDBACK_D; i++) {
+            const bool one = i % FEEDBACK_D == 7;
+            rows[i] =
+                kind == 4 ? (i / FEEDBACK_D == 100 ? 65504.0f : 0) : 65504.0f * (kvt_rng_normal(&rng) > 0 ? 1 : -1);
+            queries[i] = kind == 0   ? (float)one * 57344
+                         : kind == 1 ? 57344
+                         : kind == 2 ? 0x1p-16f
+                         : kind == 3 ? (i == 5 ? 1 : 0)
+                                     : kvt_rng_normal(&rng);
+        }
+        encode_keys(codec, rows, queries, bytes);
+        kvt_tile_decode(&tile, x, FEEDBACK_D, bytes, 0, KVT_TILE_ROWS);
+        for (int i = 0; i < KVT_TILE_ROWS * FEEDBACK_D; i++)
+            if (!isfinite(x[i])) fail_msg("queries of kind %d: element %d is %g", kind, i, (double)x[i]);
+    }
+    free(bytes);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_log8),       cmocka_unit_test(test_golden),  cmocka_unit_test(test_values),
-        cmocka_unit_test(test_odd_values), cmocka_unit_test(test_sides),   cmocka_unit_test(test_bytes),
-        cmocka_unit_test(test_keys),       cmocka_unit_test(test_queries), cmocka_unit_test(test_odd_keys),
-        cmocka_unit_test(test_any_map),
+        cmocka_unit_test(test_log8),       cmocka_unit_test(test_golden),   cmocka_unit_test(test_values),
+        cmocka_unit_test(test_odd_values), cmocka_unit_test(test_sides),    cmocka_unit_test(test_bytes),
+        cmocka_unit_test(test_keys),       cmocka_unit_test(test_queries),  cmocka_unit_test(test_odd_keys),
+        cmocka_unit_test(test_any_map),    cmocka_unit_test(test_feedback), cmocka_unit_test(test_odd_feedback),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -328,7 +328,7 @@ static void test_broken_encoders(void **state) {
         for (size_t i = 0; i < kvt_codec_count(); i++) {
             bool found = false;
             if (!share_takes(&n_cases)) continue;
-            for (int rep = 0; rep < 8 && !found; rep++) {
+            for (int rep = 0; rep < 32 && !found; rep++) {
                 struct trial t;
                 char what[100];
                 if (!kvt_codec_takes(kvt_codec_at(i), (enum kvt_side)(rep % 2))) continue;

@@ -20,7 +20,7 @@ enum { KEY_MAX = 4096, REPORT_MAX = 64 << 20 };
 /* ---- options ---------------------------------------------------------------------------------------------------------- */
 
 struct settings {
-    const char *model, *host, *api_key, *api_key_file, *name, *template_name, *level, *kv_dir, *fidelity;
+    const char *model, *host, *api_key, *api_key_file, *name, *template_name, *level, *prompt_cache, *kv_dir, *fidelity;
     int64_t port, n_parallel, n_queue, n_connections, max_tokens, n_ctx, n_threads, chunk;
     uint64_t body, kv_dir_bytes;
     double seconds, grace;
@@ -77,6 +77,8 @@ static const struct kvt_opt options[] = {
     {KVT_OPT_FLAG, .name = "exact-prefixes", .at = AT(exact),
      .help = "begin only with prefixes that change no bit of the answer: whole pieces of prompts. Otherwise also with what was written "
              "token by token, which may differ by rounding"},
+    {KVT_OPT_TEXT, .name = "prompt-cache", .value = "FILE", .at = AT(prompt_cache),
+     .help = "keep from the start what kvtile run --prompt-cache or chat wrote there, with the same model and cache"},
     {KVT_OPT_TEXT, .name = "kv-dir", .value = "DIR", .at = AT(kv_dir),
      .help = "write kept prefixes there while idle, and find them again after a restart"},
     {KVT_OPT_BYTES, .name = "kv-dir-limit", .value = "SIZE", .at = AT(kv_dir_bytes), .help = "of the files there at most",
@@ -215,6 +217,7 @@ static enum kvt_status set_options(struct serve *s, struct kvt_error *err) {
     s->options.body_bytes = o->body;
     s->options.seconds = o->seconds;
     s->options.exact = o->exact;
+    s->options.prompt_cache = o->prompt_cache;
     s->options.kv_dir = o->kv_dir;
     s->options.kv_dir_bytes = o->kv_dir_bytes;
     s->options.sessions = &s->sessions;

@@ -66,12 +66,27 @@ static void set_mark(struct kvt_keeper *k, const struct kvt_model *model) {
     snprintf(k->mark, sizeof k->mark, "%016" PRIx64 "-", hash);
 }
 
+/* The file that prompts may begin with. How it was cut into pieces is not known, so none of its rows count as exact. */
+static enum kvt_status load_prompt_cache(struct kvt_keeper *k, struct kvt_error *err) {
+    struct kvt_session *session = NULL;
+    KVT_TRY(kvt_session_open(&session, k->runner, err));
+    const enum kvt_status status = kvt_session_load(session, k->options->prompt_cache, NULL, err);
+    if (status != KVT_OK) {
+        kvt_session_destroy(session);
+        return status;
+    }
+    kvt_keeper_log(k, "%d tokens of %s are kept", kvt_session_n_rows(session), k->options->prompt_cache);
+    kvt_keeper_give(k, session, 0);
+    return KVT_OK;
+}
+
 enum kvt_status kvt_keeper_init(struct kvt_keeper *k, struct kvt_runner *runner, const struct kvt_model *model,
                                 const struct kvt_serve_options *options, struct kvt_error *err) {
     *k = (struct kvt_keeper){.runner = runner, .options = options};
     kvt_prefix_init(&k->prefixes, give_kept, k);
     k->trims = plan_trims(kvt_runner_plan(runner));
     set_mark(k, model);
+    if (options->prompt_cache) KVT_TRY(load_prompt_cache(k, err));
     if (!options->kv_dir) return KVT_OK;
     /* Better to fail now than to lose what was meant to be kept. */
     char probe[4096];

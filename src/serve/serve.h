@@ -33,10 +33,11 @@ struct kvt_serve_options {
     size_t body_bytes;                    /* of a request at most */
     double seconds;                       /* a request may take, waiting included; 0: any */
     bool exact;                           /* only prefixes that change no bit of the answer (keeper.h) */
-    const char *kv_dir;                   /* prefixes are kept there over restarts; NULL: nowhere */
-    uint64_t kv_dir_bytes;                /* of the files there at most */
-    const char *kv_why;                   /* why this cache was chosen, where it was not named; NULL or empty: it was */
-    const char *fidelity;                 /* a report of kvtile fidelity --json; NULL: none */
+    const char *prompt_cache; /* a session's file (kvt_session_save) that is a kept prefix from the start; NULL: none */
+    const char *kv_dir;       /* prefixes are kept there over restarts; NULL: nowhere */
+    uint64_t kv_dir_bytes;    /* of the files there at most */
+    const char *kv_why;       /* why this cache was chosen, where it was not named; NULL or empty: it was */
+    const char *fidelity;     /* a report of kvtile fidelity --json; NULL: none */
     const struct kvt_session_options *sessions; /* the cache; n_batch, n_keep and tap are the server's own */
     struct kvt_serve_log log;
 };

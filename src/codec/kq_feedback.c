@@ -15,7 +15,7 @@
 #include "codec/kq.h"
 
 enum { N = KVT_TILE_ROWS };
-/* Of the mean diagonal. The moments are of 128 queries alone: with 1/20, as where they were of many, heads of 128 lose. */
+/* Of the mean diagonal. The moments are of 128 queries alone: with 1/20 heads of 128 lose. */
 #define DAMPING 0.5f
 
 /* The room: matrices by rank of their channels. */

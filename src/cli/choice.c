@@ -231,7 +231,7 @@ enum kvt_status kvt_choice_tell(struct kvt_choice *choice, struct kvt_engine *en
     if (request->label) snprintf(label, sizeof label, "%.70s: ", request->label);
     if (!request->quiet) print_choice(choice, request, label);
     KVT_TRY(check(choice, engine, request, err));
-    if (!request->quiet && kvt_kv_check_is_bad(&choice->check)) kvt_kv_check_warn(&choice->check, label);
+    if (!request->quiet) kvt_kv_check_tell(&choice->check, label);
     return KVT_OK;
 }
 

@@ -6,7 +6,7 @@
 
 #include "base/check.h"
 
-static const double seconds = 1.4; /* with the layer and the token that may still be running: under two */
+static const double seconds = 1.9;
 
 static enum kvt_status make_others(struct kvt_kv_check *c, const struct kvt_model *model, const char *const *others,
                                    int n_others, struct kvt_error *err) {
@@ -50,6 +50,10 @@ bool kvt_kv_check_is_bad(const struct kvt_kv_check *check) {
     return check->done && kvt_check_n_bad(&check->found, 0) > 0;
 }
 
+static bool is_part(const struct kvt_kv_check *check) {
+    return check->done && check->found.n_looked < check->found.n_layers;
+}
+
 const char *kvt_kv_check_better(const struct kvt_kv_check *check) {
     const int better = check->done ? kvt_check_better(&check->found) : 0;
     return better ? check->names[better - 1] : NULL;
@@ -67,14 +71,14 @@ static double loss_of(const struct kvt_check_layer *layer, enum kvt_side side) {
 
 /* Keys, unless values alone are spoiled. */
 static enum kvt_side bad_side(const struct kvt_check *found) {
-    for (int l = 0; l < found->n_looked; l++)
+    for (int l = 0; l < found->n_reached; l++)
         if (is_too_much(kvt_check_at(found, 0, l), KVT_SIDE_K)) return KVT_SIDE_K;
     return KVT_SIDE_V;
 }
 
 /* "layers 0-3, 7", as many runs as there is room for. */
 static void say_layers(char *text, size_t size, const struct kvt_check *found, enum kvt_side side) {
-    const int n = found->n_looked;
+    const int n = found->n_reached;
     size_t at = 0;
     int n_bad = 0;
     for (int l = 0; l < n; l++) n_bad += is_too_much(kvt_check_at(found, 0, l), side);
@@ -97,7 +101,7 @@ static void say_layers(char *text, size_t size, const struct kvt_check *found, e
 /* The largest loss of a plan on a side of the layers that the first one spoils. */
 static double worst(const struct kvt_check *found, int plan, enum kvt_side side) {
     double most = 0;
-    for (int l = 0; l < found->n_looked; l++)
+    for (int l = 0; l < found->n_reached; l++)
         if (kvt_check_is_bad(kvt_check_at(found, 0, l)))
             most = KVT_MAX(most, loss_of(kvt_check_at(found, plan, l), side));
     return most;
@@ -105,9 +109,19 @@ static double worst(const struct kvt_check *found, int plan, enum kvt_side side)
 
 /* The limit that the first of them passed. */
 static double limit_of(const struct kvt_check *found, enum kvt_side side) {
-    for (int l = 0; side == KVT_SIDE_K && l < found->n_looked; l++)
+    for (int l = 0; side == KVT_SIDE_K && l < found->n_reached; l++)
         if (is_too_much(kvt_check_at(found, 0, l), side)) return kvt_check_at(found, 0, l)->keys_max;
     return KVT_CHECK_VALUES_MAX;
+}
+
+/* "17 of 30 layers could be tried in time, the last one too" */
+static void say_part(char text[KVT_KV_CHECK_TEXT_MAX], const struct kvt_check *found) {
+    const int n = snprintf(text, KVT_KV_CHECK_TEXT_MAX, "%d of %d layers could be tried in time, ", found->n_looked,
+                           found->n_layers);
+    if (found->n_reached == found->n_layers)
+        snprintf(text + n, KVT_KV_CHECK_TEXT_MAX - (size_t)n, "spread over all");
+    else
+        snprintf(text + n, KVT_KV_CHECK_TEXT_MAX - (size_t)n, "none past layer %d", found->n_reached - 1);
 }
 
 void kvt_kv_check_say(char text[KVT_KV_CHECK_TEXT_MAX], const struct kvt_kv_check *check) {
@@ -118,16 +132,29 @@ void kvt_kv_check_say(char text[KVT_KV_CHECK_TEXT_MAX], const struct kvt_kv_chec
              side == KVT_SIDE_K ? "keys" : "values", layers, worst(&check->found, 0, side));
 }
 
-void kvt_kv_check_warn(const struct kvt_kv_check *check, const char *label) {
+static void warn(const struct kvt_kv_check *check, const char *label) {
     const enum kvt_side side = bad_side(&check->found);
-    const int better = kvt_check_better(&check->found), n = check->found.n_layers, n_looked = check->found.n_looked;
-    char what[KVT_KV_CHECK_TEXT_MAX];
+    const int better = kvt_check_better(&check->found);
+    char what[KVT_KV_CHECK_TEXT_MAX], part[KVT_KV_CHECK_TEXT_MAX];
     kvt_kv_check_say(what, check);
     fprintf(stderr, "[kv] %swarning: %.80s spoils this model: %s, where %.2f is too much", label,
             kvt_plan_kv(check->plan), what, limit_of(&check->found, side));
-    if (n_looked < n) fprintf(stderr, " (%d of %d layers could be tried in time)", n_looked, n);
+    if (is_part(check)) {
+        say_part(part, &check->found);
+        fprintf(stderr, " (%s)", part);
+    }
     if (better)
         fprintf(stderr, "; %s would do: %.2f\n", check->names[better - 1], worst(&check->found, better, side));
     else
         fprintf(stderr, "; f16 would do\n");
+}
+
+void kvt_kv_check_tell(const struct kvt_kv_check *check, const char *label) {
+    char part[KVT_KV_CHECK_TEXT_MAX];
+    if (kvt_kv_check_is_bad(check)) {
+        warn(check, label);
+    } else if (is_part(check)) {
+        say_part(part, &check->found);
+        fprintf(stderr, "[kv] %sno layer is spoiled of those looked at: %s\n", label, part);
+    }
 }

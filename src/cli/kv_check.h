@@ -30,7 +30,7 @@ const char *kvt_kv_check_better(const struct kvt_kv_check *check);
 /* "keys of layers 0-7 lose 0.41 of their attention" */
 enum { KVT_KV_CHECK_TEXT_MAX = 160 };
 void kvt_kv_check_say(char text[KVT_KV_CHECK_TEXT_MAX], const struct kvt_kv_check *check);
-/* The warning, one line on standard error. */
-void kvt_kv_check_warn(const struct kvt_kv_check *check, const char *label);
+/* One line on standard error: a warning, or that not every layer could be looked at. Nothing where all were, and all is well. */
+void kvt_kv_check_tell(const struct kvt_kv_check *check, const char *label);
 
 #endif

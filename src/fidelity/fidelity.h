@@ -389,7 +389,7 @@ static inline bool kvt_check_is_bad(const struct kvt_check_layer *layer) {
 struct kvt_check_options {
     const struct kvt_plan *const *plans; /* the first is tried on every layer, the others where that one spoils it */
     int n_plans;
-    double seconds; /* that it may take, but for one layer more; 0: whatever it needs */
+    double seconds; /* that it may take; at least one token is written and one layer looked at. 0: whatever it needs */
     uint64_t seed;
     const char *level;
     const struct kvt_parallel *parallel;
@@ -399,8 +399,8 @@ struct kvt_check_options {
 
 struct kvt_check {
     int n_plans, n_layers;
-    int n_looked;                   /* layers that were reached in time, from the first on */
-    int n_tokens, n_sampled;        /* of the text: those that the model wrote in time, gone round to n_tokens */
+    int n_looked, n_reached; /* layers that were tried in time, and the last of them + 1: all, or spread evenly */
+    int n_tokens, n_sampled; /* of the text: those that the model wrote in time, gone round to n_tokens */
     struct kvt_check_layer *layers; /* [plan][layer] */
     struct kvt_allocator allocator;
 };

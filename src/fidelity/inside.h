@@ -83,4 +83,10 @@ KVT_MUST_CHECK enum kvt_status kvt_fidelity_summarise(struct kvt_fidelity_row *r
                                                       struct kvt_error *err);
 double kvt_fidelity_ppl_ref(const struct kvt_score *scores, size_t n);
 
+/* ---- the check at the start ------------------------------------------------------------------------------------------- */
+
+/* Which layer is looked at after `layer`, where the pass through a layer and a look at it take so many seconds, of which so many are left:
+ * the next one where there is time for all, or none for the pass to the end; else as many as can be, evenly, the last one too. */
+int kvt_check_next(int layer, int n_layers, double left, double pass_seconds, double look_seconds);
+
 #endif

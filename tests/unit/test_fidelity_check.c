@@ -12,7 +12,9 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/check.h"
 #include "fidelity/fidelity.h"
+#include "fidelity/inside.h"
 
 static struct kvt_model *load(const char *name) {
     char path[600];
@@ -115,6 +117,42 @@ static void time_is_bounded(void **state) {
     kvt_model_destroy(model);
 }
 
+/* Walks through the layers as a check does whose estimates are right. */
+static int n_looks(int n_layers, double seconds, double pass, double look, int *last, int *widest) {
+    int n = 0, next = 0;
+    double left = seconds;
+    *widest = 1;
+    for (int l = 0; l < n_layers; l++) {
+        if (l == next) {
+            left -= look;
+            n++;
+            next = kvt_check_next(l, n_layers, left, pass, look);
+            if (next < n_layers) *widest = KVT_MAX(*widest, next - l);
+            *last = l;
+        }
+        if (left < pass) break;
+        left -= pass;
+    }
+    return n;
+}
+
+static void looks_are_spread_over_what_time_there_is(void **state) {
+    (void)state;
+    int last = 0, widest = 0;
+    assert_int_equal(n_looks(30, 1.6, 0.02, 0.03, &last, &widest), 30); /* for all */
+    assert_true(last == 29 && widest == 1);
+    assert_in_range(n_looks(30, 1.2, 0.02, 0.03, &last, &widest), 19, 21); /* 0.6 s for looks of 0.03 */
+    assert_true(last == 29 && widest == 2);
+    assert_in_range(n_looks(30, 0.66, 0.02, 0.03, &last, &widest), 2, 3);
+    assert_true(last == 29);
+    assert_int_equal(n_looks(30, 0.5, 0.02, 0.03, &last, &widest), 10); /* the end is out of reach: the first ones */
+    assert_true(last == 9 && widest == 1);
+    assert_int_equal(n_looks(30, 1e-9, 0.02, 0.03, &last, &widest), 1);
+    assert_int_equal(kvt_check_next(0, 30, INFINITY, 0.02, 0.03), 1);
+    assert_int_equal(kvt_check_next(29, 30, 1, 0.02, 0.03), 30);
+    assert_int_equal(kvt_check_next(0, 1000000, 1, 0, 1e-9), 1);
+}
+
 static bool stop_at(void *ctx, const char *what, uint64_t done, uint64_t total) {
     (void)total;
     return !(strcmp(what, ctx) == 0 && done == 3);
@@ -167,6 +205,7 @@ int main(void) {
         cmocka_unit_test(even_keys_are_left_alone),
         cmocka_unit_test(others_are_tried_where_it_matters),
         cmocka_unit_test(time_is_bounded),
+        cmocka_unit_test(looks_are_spread_over_what_time_there_is),
         cmocka_unit_test(it_can_be_cancelled),
         cmocka_unit_test(memory_may_run_out),
     };

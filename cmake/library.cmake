@@ -16,6 +16,11 @@ endif()
 target_link_libraries(kvtile_static INTERFACE m Threads::Threads)
 
 set(kvt_private_libs "-lm -pthread")
+if(KVT_CUDA)
+  target_link_libraries(kvtile_shared PRIVATE kvt_cudart)
+  target_link_libraries(kvtile_static INTERFACE ${KVT_CUDART} dl rt)
+  string(APPEND kvt_private_libs " ${KVT_CUDART} -ldl -lrt")
+endif()
 
 install(TARGETS kvtile_static kvtile_shared EXPORT kvtile
   ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})

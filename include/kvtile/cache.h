@@ -127,9 +127,15 @@ KVT_API uint64_t kvt_plan_bytes(const struct kvt_plan *plan, int64_t n_rows);
 
 /* ---- pool and sequences ----------------------------------------------------------------------------------------------- */
 
+/* Where pages can live, for lists: "cpu", "cuda", then NULL. All are named in every build; kvt_pool_create says why one is absent. */
+KVT_API const char *kvt_backend_at(size_t i);
+/* One line about a backend: what of it this build and this machine have, or why it cannot be used. Looks for devices. */
+KVT_API KVT_MUST_CHECK enum kvt_status kvt_backend_about(const char *name, char *text, size_t bytes,
+                                                         struct kvt_error *err);
+
 struct kvt_pool_options {
     size_t struct_size;
-    const char *backend;                   /* NULL: "cpu" */
+    const char *backend;                   /* NULL: "cpu"; see kvt_backend_at */
     const char *level;                     /* NULL: "auto" */
     uint64_t byte_limit;                   /* of all pages; 0: none */
     const struct kvt_allocator *allocator; /* NULL: the C library */

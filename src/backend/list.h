@@ -5,6 +5,6 @@
 #ifndef BACKEND_LIST_H
 #define BACKEND_LIST_H
 
-#define KVT_BACKENDS(X) X(cpu)
+#define KVT_BACKENDS(X) X(cpu) X(cuda)
 
 #endif

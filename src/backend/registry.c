@@ -2,6 +2,7 @@
  *
  * All backends, and the public calls that choose one.
  */
+#include <stdio.h>
 #include <string.h>
 
 #include "backend/backend.h"
@@ -22,14 +23,33 @@ static const struct kvt_backend *const backends[] = {
 static const char known[] = KVT_BACKENDS(X);
 #undef X
 
+static const struct kvt_backend *find(const char *name) {
+    for (size_t i = 0; i < KVT_ARRAY_LEN(backends); i++)
+        if (strcmp(name, backends[i]->name) == 0) return backends[i];
+    return NULL;
+}
+
 enum kvt_status kvt_pool_create(struct kvt_pool **out, const struct kvt_plan *plan,
                                 const struct kvt_pool_options *options, struct kvt_error *err) {
     const struct kvt_pool_options none = {.struct_size = sizeof none};
     const struct kvt_pool_options *o = options ? options : &none;
-    for (size_t i = 0; i < KVT_ARRAY_LEN(backends); i++)
-        if (!o->backend || strcmp(o->backend, backends[i]->name) == 0)
-            return kvt_pool_create_on(out, plan, o, &backends[i]->pages, backends[i], err);
-    return kvt_fail(err, KVT_ERR_ARG, "unknown backend '%s'; known:%s", o->backend, known);
+    const struct kvt_backend *backend = o->backend ? find(o->backend) : backends[0];
+    if (!backend) return kvt_fail(err, KVT_ERR_ARG, "unknown backend '%s'; known:%s", o->backend, known);
+    if (backend->absent)
+        return kvt_fail(err, KVT_ERR_UNSUPPORTED, "there is no backend %s here: %s", backend->name, backend->absent);
+    return kvt_pool_create_on(out, plan, o, &backend->pages, backend, err);
+}
+
+const char *kvt_backend_at(size_t i) { return i < KVT_ARRAY_LEN(backends) ? backends[i]->name : NULL; }
+
+enum kvt_status kvt_backend_about(const char *name, char *text, size_t bytes, struct kvt_error *err) {
+    const struct kvt_backend *backend = find(name);
+    if (!backend) return kvt_fail(err, KVT_ERR_ARG, "unknown backend '%s'; known:%s", name, known);
+    if (backend->look)
+        backend->look(text, bytes);
+    else
+        snprintf(text, bytes, "%s", backend->absent ? backend->absent : backend->about);
+    return KVT_OK;
 }
 
 enum kvt_status kvt_step_attend(struct kvt_step *step, int layer, const struct kvt_attend *attend,

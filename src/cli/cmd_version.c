@@ -25,6 +25,15 @@ static enum kvt_status add_levels(struct kvt_buf *b) {
     return kvt_buf_addf(b, ")\n");
 }
 
+static enum kvt_status add_backends(struct kvt_buf *b) {
+    for (size_t i = 0; kvt_backend_at(i); i++) {
+        char text[600];
+        if (kvt_backend_about(kvt_backend_at(i), text, sizeof text, NULL) == KVT_OK)
+            KVT_TRY(kvt_buf_addf(b, "%-14s %s: %s\n", i ? "" : "backends", kvt_backend_at(i), text));
+    }
+    return KVT_OK;
+}
+
 static enum kvt_status add_build(struct kvt_buf *b) {
 #if defined(__clang__)
     const char *compiler = "";
@@ -60,6 +69,7 @@ static enum kvt_status add_codecs(struct kvt_buf *b) {
 static enum kvt_status make_text(struct kvt_buf *b) {
     KVT_TRY(kvt_buf_addf(b, "kvtile %s\n", kvt_version()));
     KVT_TRY(add_levels(b));
+    KVT_TRY(add_backends(b));
     KVT_TRY(add_build(b));
     return add_codecs(b);
 }
@@ -79,10 +89,11 @@ static enum kvt_status run(const void *settings, struct kvt_error *err) {
 
 const struct kvt_command kvt_command_version = {
     .name = "version",
-    .about = "name the version, the levels that run here and the build options",
+    .about = "name the version, the levels and backends that run here and the build options",
     .text =
-        "Prints the version, the instruction-set level in use and those that run here, how the program was built, the "
-        "architectures it can run and the codecs that --kv takes.",
+        "Prints the version, the instruction-set level in use and those that run here, the places where a cache can live "
+        "with the devices that were found, how the program was built, the architectures it can run and the codecs that "
+        "--kv takes.",
     .defaults = &defaults,
     .settings_bytes = sizeof defaults,
     .run = run,

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * NVIDIA GPUs: pages in a device's memory. The device's code is in src/backend/cuda; a build without it has this row all the same.
+ */
+#include "backend/backend.h"
+
+extern const struct kvt_backend kvt_backend_cuda;
+
+#if defined(KVT_HAVE_CUDA)
+
+#include <stdio.h>
+
+#include "backend/cuda/cuda.h"
+#include "base/check.h"
+
+/* Devices of this machine, or why there are none. */
+static void look(char *text, size_t bytes) {
+    int n = 0, len = snprintf(text, bytes, "CUDA %s; ", kvt_cuda_built_with());
+    struct kvt_error err;
+    if (kvt_cuda_n_devices(&n, &err) != KVT_OK) {
+        snprintf(text + len, bytes - (size_t)len, "%s", err.text);
+        return;
+    }
+    for (int i = 0; i < n && (size_t)len < bytes; i++) {
+        struct kvt_cuda_about about;
+        if (kvt_cuda_describe(&about, i, &err) != KVT_OK)
+            len += snprintf(text + len, bytes - (size_t)len, "%sdevice %d: %s", i ? ", " : "", i, err.text);
+        else
+            len += snprintf(text + len, bytes - (size_t)len, "%sdevice %d: %s, %.1f GiB", i ? ", " : "", i, about.name,
+                            (double)about.total_bytes / (1 << 30));
+    }
+}
+
+const struct kvt_backend kvt_backend_cuda = {
+    .name = "cuda",
+    .about = "NVIDIA GPUs, pages in the memory of one",
+    .absent = "pages in a device's memory are not built yet",
+    .look = look,
+};
+
+#else
+
+const struct kvt_backend kvt_backend_cuda = {
+    .name = "cuda",
+    .about = "NVIDIA GPUs, pages in the memory of one",
+    .absent = "this build has no CUDA (configure one with cmake --preset cuda)",
+};
+
+#endif

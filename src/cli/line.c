@@ -20,6 +20,7 @@ enum { PASTE_MS = 20, HISTORY_MAX = 1000 };
 
 struct kvt_line {
     bool is_typed, goes_on; /* goes_on: the line continues a turn */
+    bool is_over;           /* Ctrl-D came behind lines that were typed ahead: the next turn is the end */
 #ifdef KVT_HAVE_LIBEDIT
     EditLine *editor;
     History *history;
@@ -135,12 +136,14 @@ enum kvt_status kvt_line_open(struct kvt_line **out, struct kvt_error *err) {
     if (!line) return kvt_fail(err, KVT_ERR_NOMEM, "out of memory to read from the terminal");
     line->is_typed = isatty(STDIN_FILENO) == 1;
     if (line->is_typed) open_editor(line);
+    if (has_editor(line)) kvt_term_hold_keys();
     *out = line;
     return KVT_OK;
 }
 
 void kvt_line_close(struct kvt_line *line) {
     if (!line) return;
+    kvt_term_release_keys();
     close_editor(line);
     kvt_give(&kvt_allocator_libc, line, 1, sizeof *line);
 }
@@ -161,9 +164,10 @@ static enum kvt_status read_line(enum kvt_line_end *out, struct kvt_line *line, 
     return status;
 }
 
-enum kvt_status kvt_line_read(enum kvt_line_end *out, struct kvt_line *line, struct kvt_buf *turn,
-                              struct kvt_error *err) {
-    turn->len = 0;
+/* Lines until one ends the turn. */
+static enum kvt_status read_turn(enum kvt_line_end *out, struct kvt_line *line, struct kvt_buf *turn,
+                                 struct kvt_error *err) {
+    bool waits = false; /* the line was typed or pasted before it was asked for */
     for (line->goes_on = false;; line->goes_on = true) {
         KVT_TRY(read_line(out, line, turn, err));
         if (*out == KVT_LINE_INTERRUPTED) return KVT_OK;
@@ -172,10 +176,26 @@ enum kvt_status kvt_line_read(enum kvt_line_end *out, struct kvt_line *line, str
         turn->len -= ended;
         const bool asks_more = turn->len && turn->data[turn->len - 1] == '\\';
         turn->len -= asks_more;
-        if (!ended || !(asks_more || (line->is_typed && turn->data[0] != '/' && more_is_waiting()))) break;
+        waits = ended && line->is_typed && turn->data[0] != '/' && more_is_waiting();
+        if (!ended || !(asks_more || waits)) break;
         KVT_TRY(kvt_buf_add(turn, "\n", 1));
     }
-    if (line->goes_on) *out = KVT_LINE_TURN;
+    if (*out == KVT_LINE_OVER && line->goes_on) {
+        *out = KVT_LINE_TURN;
+        line->is_over = waits;
+        if (line->is_typed) fputc('\n', stderr);
+    }
     if (turn->data) turn->data[turn->len] = 0;
     return KVT_OK;
+}
+
+enum kvt_status kvt_line_read(enum kvt_line_end *out, struct kvt_line *line, struct kvt_buf *turn,
+                              struct kvt_error *err) {
+    turn->len = 0;
+    *out = KVT_LINE_OVER;
+    if (line->is_over) return KVT_OK;
+    kvt_term_release_keys();
+    const enum kvt_status status = read_turn(out, line, turn, err);
+    if (has_editor(line)) kvt_term_hold_keys();
+    return status;
 }

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <termios.h>
 #include <unistd.h>
 
 #include "base/attr.h"
@@ -51,6 +52,28 @@ const char *kvt_term_bytes(char text[KVT_TERM_BYTES_MAX], uint64_t bytes) {
     return text;
 }
 
+/* ---- keys ------------------------------------------------------------------------------------------------------------- */
+
+static struct termios keys_before;
+static volatile sig_atomic_t keys_held;
+
+/* Setting a terminal that another job has would stop this one. */
+static bool has_terminal(void) { return tcgetpgrp(STDIN_FILENO) == getpgrp(); }
+
+void kvt_term_hold_keys(void) {
+    struct termios held;
+    if (keys_held || !has_terminal() || tcgetattr(STDIN_FILENO, &keys_before) != 0) return;
+    held = keys_before;
+    held.c_lflag &= ~(tcflag_t)(ICANON | ECHO);
+    keys_held = 1;
+    tcsetattr(STDIN_FILENO, TCSANOW, &held);
+}
+
+void kvt_term_release_keys(void) {
+    if (keys_held && has_terminal()) tcsetattr(STDIN_FILENO, TCSANOW, &keys_before);
+    keys_held = 0;
+}
+
 /* ---- progress and Ctrl-C ---------------------------------------------------------------------------------------------- */
 
 static volatile sig_atomic_t interrupted, ended;
@@ -58,6 +81,7 @@ static bool catches_end;
 
 static void on_interrupt(int signal_number) {
     interrupted = 1;
+    kvt_term_release_keys(); /* the next signal may end the process */
     if (signal_number != SIGINT) ended = 1;
 }
 

@@ -33,6 +33,11 @@ void kvt_term_progress_erase(struct kvt_term_progress *p);
 bool kvt_term_interrupted(void);
 /* Forgets a Ctrl-C and waits for the next, as init does. With breaks_reads it also ends a read that waits (EINTR). */
 void kvt_term_catch_interrupt(bool breaks_reads);
+/* Keys typed from now on are kept as they are, unseen, until they are released, which Ctrl-C does too. A terminal that reads lines would
+ * turn Ctrl-D into an end at once, and lose it where an editor of lines takes over. */
+void kvt_term_hold_keys(void);
+void kvt_term_release_keys(void); /* async-signal-safe; also where none are held */
+
 /* From the next catch on a terminal that goes away and a request to end (SIGHUP, SIGTERM) count as a Ctrl-C that is never forgotten. */
 void kvt_term_catch_end(void);
 bool kvt_term_ended(void);

@@ -11,9 +11,16 @@
 #define KVT_MIN(a, b)    ((a) < (b) ? (a) : (b))
 #define KVT_MAX(a, b)    ((a) > (b) ? (a) : (b))
 
+/* A header's function whose arithmetic must be the same wherever it runs: where CUDA compiles it, a GPU's too. */
+#if defined(__CUDACC__)
+#define KVT_INLINE static __host__ __device__ inline
+#else
+#define KVT_INLINE static inline
+#endif
+
 /* n rounded up to a multiple of `step` (step > 0, no overflow by contract). */
-static inline int64_t kvt_round_up(int64_t n, int64_t step) { return (n + step - 1) / step * step; }
-static inline int64_t kvt_div_up(int64_t n, int64_t step) { return (n + step - 1) / step; }
+KVT_INLINE int64_t kvt_round_up(int64_t n, int64_t step) { return (n + step - 1) / step * step; }
+KVT_INLINE int64_t kvt_div_up(int64_t n, int64_t step) { return (n + step - 1) / step; }
 
 /* Size arithmetic for numbers from outside: false on overflow, *out untouched. */
 static inline bool kvt_mul_ok(size_t a, size_t b, size_t *out) {

@@ -8,13 +8,15 @@
 #include <math.h>
 #include <stdbool.h>
 
+#include "base/attr.h"
+
 struct kvt_affine {
     float scale, zero;
 };
 
 /* Scale and zero of a group with these extremes; top is the largest code. The scale is not yet rounded to f16. away: ties go away
  * from zero, else to even. */
-static inline struct kvt_affine kvt_affine_fit_ties(float lo, float hi, float top, bool away) {
+KVT_INLINE struct kvt_affine kvt_affine_fit_ties(float lo, float hi, float top, bool away) {
     const int low_side = fabsf(lo) > fabsf(hi);
     float scale = (hi - lo) / top;
     scale = scale > 1e-7f ? scale : 1e-7f;
@@ -24,7 +26,7 @@ static inline struct kvt_affine kvt_affine_fit_ties(float lo, float hi, float to
     return (struct kvt_affine){edge / q0, edge};
 }
 
-static inline struct kvt_affine kvt_affine_fit(float lo, float hi, float top) {
+KVT_INLINE struct kvt_affine kvt_affine_fit(float lo, float hi, float top) {
     return kvt_affine_fit_ties(lo, hi, top, false);
 }
 

@@ -33,12 +33,12 @@ struct kvt_classes {
 };
 
 /* Bytes of n codes of a plane for 32 rows: a vector has a word of a quad for each row, 8 / width quads in its words. */
-static inline size_t kvt_class_plane_bytes(int n, int width) {
+KVT_INLINE size_t kvt_class_plane_bytes(int n, int width) {
     return (size_t)((n * width + 31) / 32) * KVT_BLOCK_LANES * 4;
 }
 
 /* Those of rows of d elements, b bits in the middle. */
-static inline struct kvt_classes kvt_classes_of(int d, int b) {
+KVT_INLINE struct kvt_classes kvt_classes_of(int d, int b) {
     struct kvt_classes c = {.bytes = 0};
     int filled[5] = {0}, first = 0;
     for (int i = 0; i < KVT_CLASSES; i++) {
@@ -53,7 +53,7 @@ static inline struct kvt_classes kvt_classes_of(int d, int b) {
             filled[width] += k->end - k->first;
         }
     }
-    static const int order[] = {1, 4, 2};
+    const int order[] = {1, 4, 2};
     for (int i = 0; i < 3; i++) {
         c.plane[order[i]] = c.bytes;
         c.bytes += kvt_class_plane_bytes(filled[order[i]], order[i]);
@@ -62,7 +62,7 @@ static inline struct kvt_classes kvt_classes_of(int d, int b) {
 }
 
 /* The class of a place. */
-static inline int kvt_class_of_place(const struct kvt_classes *classes, int place) {
+KVT_INLINE int kvt_class_of_place(const struct kvt_classes *classes, int place) {
     return place < classes->of[1].first ? 0 : place < classes->of[2].first ? 1 : 2;
 }
 
@@ -73,28 +73,28 @@ void kvt_class_read_map(const struct kvt_tile *tile, const void *bytes, uint16_t
 struct kvt_class_place {
     float step, middle, half;
 };
-static inline struct kvt_class_place kvt_class_place_of(float step, float zero, int bits) {
+KVT_INLINE struct kvt_class_place kvt_class_place_of(float step, float zero, int bits) {
     const float half = (float)((1 << bits) - 1) / 2;
     return (struct kvt_class_place){step, zero + step * half, half};
 }
-static inline float kvt_class_value(const struct kvt_class_place *p, float factor, unsigned code) {
+KVT_INLINE float kvt_class_value(const struct kvt_class_place *p, float factor, unsigned code) {
     return p->middle + factor * (p->step * ((float)code - p->half));
 }
-static inline float kvt_class_factor(int8_t stored) { return kvt_log8_value(stored, KVT_CLASS_FACTOR_PER); }
+KVT_INLINE float kvt_class_factor(int8_t stored) { return kvt_log8_value(stored, KVT_CLASS_FACTOR_PER); }
 /* A stored scale: `most` is its class's largest. */
-static inline float kvt_class_scale(float most, uint8_t stored) {
+KVT_INLINE float kvt_class_scale(float most, uint8_t stored) {
     return most * kvt_log8_value(-(int)stored, KVT_CLASS_SCALE_PER);
 }
 
 /* Encoders compute codes before they are rounded in parts of a step, with `bits` in the middle: the largest take half of 16 bits. */
-static inline int kvt_class_parts(int bits) { return 1 << (13 - bits); }
+KVT_INLINE int kvt_class_parts(int bits) { return 1 << (13 - bits); }
 
 /* How elements, in parts of 2^15 of their channel's range, become the first codes: their product with inverse / 2^15, then, unless offset is 0,
  * offset added, the product with round / 2^15, and cut to 0 .. top. With 2 and 3 bits these codes span nine tenths of the range. */
 struct kvt_class_first {
     int inverse, offset, round;
 };
-static inline struct kvt_class_first kvt_class_first_of(int top, int bits) {
+KVT_INLINE struct kvt_class_first kvt_class_first_of(int top, int bits) {
     const int fine = top * kvt_class_parts(bits), inverse = (fine * 10 + 4) / 9;
     if (bits == 4) return (struct kvt_class_first){top, 0, 0};
     return (struct kvt_class_first){inverse, (fine - inverse) / 2, (1 << 15) / kvt_class_parts(bits)};

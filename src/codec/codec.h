@@ -13,6 +13,7 @@
 
 #include <stdint.h>
 
+#include "base/attr.h"
 #include "kvtile/codec.h"
 
 /* KVT_SLICE: channels that share a second factor. KVT_TILE_VERSION: of the layout; files name it. */
@@ -91,17 +92,17 @@ void kvt_tile_init(struct kvt_tile *tile, enum kvt_side side, int d, const struc
 /* K; d is a multiple of 16. format.bits is the middle width. */
 void kvt_tile_init_class(struct kvt_tile *tile, int d, const struct kvt_format *format);
 
-static inline int kvt_tile_n_blocks(const struct kvt_tile *tile) {
+KVT_INLINE int kvt_tile_n_blocks(const struct kvt_tile *tile) {
     return (tile->n_lanes + KVT_BLOCK_LANES - 1) / KVT_BLOCK_LANES;
 }
-static inline int kvt_tile_row_size(const struct kvt_tile *tile) {
+KVT_INLINE int kvt_tile_row_size(const struct kvt_tile *tile) {
     return tile->side == KVT_SIDE_K ? tile->n_terms : tile->n_lanes;
 }
 /* Lanes that block i stores. */
-static inline int kvt_block_lanes(const struct kvt_tile *tile, int i) {
+KVT_INLINE int kvt_block_lanes(const struct kvt_tile *tile, int i) {
     return tile->n_lanes - i * KVT_BLOCK_LANES > KVT_BLOCK_LANES / 2 ? KVT_BLOCK_LANES : KVT_BLOCK_LANES / 2;
 }
-static inline struct kvt_block kvt_tile_block(const struct kvt_tile *tile, int i) {
+KVT_INLINE struct kvt_block kvt_tile_block(const struct kvt_tile *tile, int i) {
     const int per_group = tile->lane_group > KVT_BLOCK_LANES ? tile->lane_group / KVT_BLOCK_LANES : 1;
     const int group = per_group == 1 ? i : i / per_group;
     const size_t side_bytes = tile->scale_bytes + tile->zero_bytes;
@@ -128,7 +129,7 @@ struct kvt_planes {
     int step_quads;
 };
 /* Inline, so that kernels for one width know them when they are compiled. */
-static inline struct kvt_planes kvt_planes_of(int bits) {
+KVT_INLINE struct kvt_planes kvt_planes_of(int bits) {
     switch (bits) {
     case 8: return (struct kvt_planes){2, {4, 4}, 2};
     case 6: return (struct kvt_planes){2, {4, 2}, 4};

@@ -13,7 +13,7 @@ struct kvt_kivi {
 };
 
 /* The fit of a group with these extremes; top is the largest code. */
-static inline struct kvt_kivi kvt_kivi_fit(float lo, float hi, float top) {
+KVT_INLINE struct kvt_kivi kvt_kivi_fit(float lo, float hi, float top) {
     struct kvt_kivi k = {.zero = kvt_f16_from_f32(lo)};
     if (kvt_f32_from_f16(k.zero) > lo) k.zero = (uint16_t)(k.zero >> 15 ? k.zero + 1 : k.zero - 1); /* downwards */
     k.scale = kvt_f16_from_f32((hi - kvt_f32_from_f16(k.zero)) / top);

@@ -10,25 +10,38 @@
 
 /* The fraction of 2^(j/128), as it lies in an f32. */
 extern const uint32_t kvt_log8_fractions[128];
+#if defined(__CUDACC__)
+static __constant__ uint32_t kvt_log8_fractions_gpu[128] = {
+#include "codec/log8.inc"
+};
+#endif
+
+KVT_INLINE uint32_t kvt_log8_fraction(int j) {
+#if defined(__CUDA_ARCH__)
+    return kvt_log8_fractions_gpu[j];
+#else
+    return kvt_log8_fractions[j];
+#endif
+}
 
 /* 2^(e / per), e at least -64 * per. */
-static inline float kvt_log8_value(int e, int per) {
+KVT_INLINE float kvt_log8_value(int e, int per) {
     const unsigned from = (unsigned)(e + 64 * per), p = (unsigned)per;
-    return kvt_f32_from_bits((from / p + 63) << 23 | kvt_log8_fractions[from % p * (128 / p)]);
+    return kvt_f32_from_bits((from / p + 63) << 23 | kvt_log8_fraction((int)(from % p * (128 / p))));
 }
 
 /* The e whose 2^(e / per) is nearest to x >= 0 in the logarithm: per * log2(x), rounded. At most -126 * per for 0 and subnormals. */
-static inline int kvt_log8_nearest(float x, int per) {
+KVT_INLINE int kvt_log8_nearest(float x, int per) {
     const uint32_t bits = kvt_f32_bits(x), fraction = bits & 0x7FFFFF;
     int e = ((int)(bits >> 23) - 127) * per;
-    for (int j = 64 / per; j < 128; j += 128 / per) e += fraction >= kvt_log8_fractions[j]; /* the middles */
+    for (int j = 64 / per; j < 128; j += 128 / per) e += fraction >= kvt_log8_fraction(j); /* the middles */
     return e;
 }
 
 /* KVT_SCALE_LOG and KVT_SCALE_SHIFT. */
 enum { KVT_LOG_PER = 16, KVT_LOG_BIAS = 192, KVT_SHIFT_UNIT = 128 };
-static inline float kvt_scale_from_log(uint8_t c) { return kvt_log8_value(c - KVT_LOG_BIAS, KVT_LOG_PER); }
-static inline float kvt_zero_shift(int bits, int8_t r) {
+KVT_INLINE float kvt_scale_from_log(uint8_t c) { return kvt_log8_value(c - KVT_LOG_BIAS, KVT_LOG_PER); }
+KVT_INLINE float kvt_zero_shift(int bits, int8_t r) {
     return (float)(((1 << bits) - 1) * (r - KVT_SHIFT_UNIT / 2)) / KVT_SHIFT_UNIT;
 }
 

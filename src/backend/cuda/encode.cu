@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Which kernel encodes what, and how its work is cut.
+ */
+#include "backend/cuda/decode.cuh"
+#include "backend/cuda/encode_groups.cuh"
+#include "backend/cuda/encode_plain.cuh"
+#include "backend/cuda/encode_vu.cuh"
+
+extern "C" {
+#include "base/check.h"
+#include "codec/encoders.h"
+}
+
+namespace {
+
+typedef void (*encode_fn)(struct encode_args);
+
+/* How a launch is cut: rows and channels of a unit, threads of a block and their shared memory. */
+struct cut {
+    int rows, channels, threads;
+    size_t shared_bytes;
+};
+
+int round_up(int n, int step) { return (n + step - 1) / step * step; }
+
+int row_size(const struct kvt_tile &tile) { return tile.side == KVT_SIDE_K ? tile.n_terms : tile.n_lanes; }
+
+/* Elements and codes of a unit. */
+size_t unit_bytes(const struct kvt_tile &tile, int rows, int channels) {
+    const bool is_k = tile.side == KVT_SIDE_K;
+    const int terms = is_k ? channels : rows, pitch = (is_k ? rows : channels) | 1;
+    return (size_t)terms * pitch * sizeof(float) + (size_t)code_quads(terms) * pitch * 4;
+}
+
+struct cut cut_plain(const struct kvt_tile &tile) {
+    return {UNIT_ROWS, 32, UNIT_THREADS, unit_bytes(tile, UNIT_ROWS, 32)};
+}
+
+/* Units are as small as groups and steps of codes allow; rows that are rotated stay whole. */
+struct cut cut_groups(const struct kvt_tile &tile) {
+    const bool is_k = tile.side == KVT_SIDE_K, fold = tile.kind == KVT_TILE_FOLD;
+    const int rows = is_k && fold ? KVT_MAX(tile.lane_group, UNIT_ROWS) : UNIT_ROWS;
+    int channels = is_k && fold ? 32 : round_up(fold ? tile.lane_group : tile.term_group, 32);
+    if (tile.format.rotated || channels > row_size(tile)) channels = row_size(tile);
+    return {rows, channels, UNIT_THREADS, unit_bytes(tile, rows, channels)};
+}
+
+struct cut cut_vu(const struct kvt_tile &tile) {
+    const int d = tile.n_lanes;
+    return {UNIT_ROWS, d, UNIT_THREADS, (size_t)code_quads(UNIT_ROWS) * (d | 1) * 4};
+}
+
+encode_fn vu_of(const struct kvt_tile &tile) {
+    const int block = tile.n_lanes & -tile.n_lanes;
+    return block > 2 * VU_GROUP ? encode_vu<16> : block > VU_GROUP ? encode_vu<8> : encode_vu<4>;
+}
+
+template <encode_fn kernel> encode_fn the_one(const struct kvt_tile &) { return kernel; }
+
+/* Every encoder that has a kernel. */
+const struct row {
+    const struct kvt_encoder *encoder;
+    encode_fn (*kernel)(const struct kvt_tile &tile);
+    struct cut (*cut)(const struct kvt_tile &tile);
+} rows[] = {
+    {&kvt_encoder_f32, the_one<encode_plain>, cut_plain},
+    {&kvt_encoder_f16, the_one<encode_plain>, cut_plain},
+    {&kvt_encoder_bf16, the_one<encode_plain>, cut_plain},
+    {&kvt_encoder_affine, the_one<encode_groups<affine_codes<false>>>, cut_groups},
+    {&kvt_encoder_affine_metal, the_one<encode_groups<affine_codes<true>>>, cut_groups},
+    {&kvt_encoder_kivi, the_one<encode_groups<kivi_codes>>, cut_groups},
+    {&kvt_encoder_kivi_parity, the_one<encode_groups<kivi_parity_codes>>, cut_groups},
+    {&kvt_encoder_q_0, the_one<encode_groups<q_0_codes>>, cut_groups},
+    {&kvt_encoder_q_1, the_one<encode_groups<q_1_codes>>, cut_groups},
+    {&kvt_encoder_iq4_nl, the_one<encode_groups<iq4_nl_codes>>, cut_groups},
+    {&kvt_encoder_fp8, the_one<encode_groups<fp8_codes>>, cut_groups},
+    {&kvt_encoder_mxfp, the_one<encode_groups<mxfp_codes>>, cut_groups},
+    {&kvt_encoder_turbo, the_one<encode_groups<turbo_codes>>, cut_groups},
+    {&kvt_encoder_vu, vu_of, cut_vu},
+};
+
+const struct row *find_row(const struct kvt_codec *codec) {
+    for (const struct row &row : rows)
+        if (row.encoder == codec->encoder) return &row;
+    return nullptr;
+}
+
+float rotation_of(const struct kvt_tile &tile) {
+    const int d = row_size(tile);
+    return (float)(1.0 / sqrt((double)(d & -d)));
+}
+
+void copy_table(float *to, const struct kvt_format &format) {
+    if (format.meaning == KVT_MEANING_TABLE) memcpy(to, format.table, sizeof(float) << format.bits);
+}
+
+/* Units that rows of a job can touch. */
+int units_of_rows(int most_rows, int unit) {
+    return KVT_MIN((most_rows + 2 * unit - 2) / unit, (KVT_TILE_ROWS + unit - 1) / unit);
+}
+
+} /* namespace */
+
+enum kvt_status kvt_cuda_can_encode(const struct kvt_codec *codec, enum kvt_side side, int d, struct kvt_error *err) {
+    KVT_TRY(kvt_codec_fits(codec, side, d, err));
+    if (find_row(codec)) return KVT_OK;
+    return kvt_fail(err, KVT_ERR_UNSUPPORTED, "%s has no encoder on a device yet: the backend cpu has one",
+                    codec->info.name);
+}
+
+enum kvt_status kvt_cuda_encode(const struct kvt_cuda_encode_args *args, void *stream, struct kvt_error *err) {
+    KVT_TRY(kvt_cuda_can_encode(args->codec, args->side, args->d, err));
+    if (args->n_jobs <= 0 || args->most_rows <= 0) return KVT_OK;
+    const struct row *row = find_row(args->codec);
+    struct encode_args a = {};
+    kvt_codec_describe(args->codec, args->side, args->d, &a.tile);
+    const struct cut cut = row->cut(a.tile);
+    copy_table(a.table, a.tile.format);
+    a.source = args->source;
+    a.jobs = args->jobs;
+    a.bad = args->bad;
+    a.limit = kvt_codec_limit(args->codec, args->side, args->d);
+    a.unit_rows = cut.rows, a.unit_channels = cut.channels;
+    a.n_row_units = units_of_rows(args->most_rows, cut.rows);
+    a.rotation = rotation_of(a.tile);
+    const int n_units = a.n_row_units * ((args->d + cut.channels - 1) / cut.channels);
+    const char *fault = launch(row->kernel(a.tile), args->n_jobs, n_units, cut.threads, cut.shared_bytes, stream, a);
+    if (!fault) return KVT_OK;
+    return kvt_fail(err, KVT_ERR_DEVICE, "CUDA, encoding %d tiles of %s: %s", args->n_jobs, args->codec->info.name,
+                    fault);
+}
+
+enum kvt_status kvt_cuda_decode(const struct kvt_cuda_decode_args *args, void *stream, struct kvt_error *err) {
+    KVT_TRY(kvt_codec_fits(args->codec, args->side, args->d, err));
+    if (args->n_jobs <= 0 || args->most_rows <= 0) return KVT_OK;
+    struct decode_args a = {};
+    kvt_codec_describe(args->codec, args->side, args->d, &a.tile);
+    if (a.tile.kind == KVT_TILE_CLASS) a.classes = kvt_classes_of(args->d, a.tile.format.bits);
+    copy_table(a.table, a.tile.format);
+    a.jobs = args->jobs;
+    a.stride = args->stride;
+    a.rotation = rotation_of(a.tile);
+    const size_t shared_bytes = (size_t)UNIT_ROWS * (args->d | 1) * sizeof(float) + KVT_LATENT_MAX * sizeof(uint16_t);
+    const char *fault = launch(decode_rows, args->n_jobs, units_of_rows(args->most_rows, UNIT_ROWS), UNIT_THREADS,
+                               shared_bytes, stream, a);
+    if (!fault) return KVT_OK;
+    return kvt_fail(err, KVT_ERR_DEVICE, "CUDA, decoding %d tiles of %s: %s", args->n_jobs, args->codec->info.name,
+                    fault);
+}

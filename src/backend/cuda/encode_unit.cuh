@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What encoding kernels share: a block of threads takes a unit, some rows and channels of a job's tile, into shared memory, rotates them
+ * if the codec does, and packs the codes that were made of them.
+ */
+#ifndef BACKEND_CUDA_ENCODE_UNIT_CUH
+#define BACKEND_CUDA_ENCODE_UNIT_CUH
+
+#include "backend/cuda/simt.cuh"
+
+#include "backend/cuda/encode.h"
+
+enum { UNIT_THREADS = 256, UNIT_ROWS = KVT_BLOCK_LANES };
+
+/* What a launch gives its kernel. */
+struct encode_args {
+    struct kvt_tile tile;
+    float table[16]; /* of the format, where it has one */
+    struct kvt_cuda_source source;
+    const struct kvt_cuda_job *jobs;
+    uint64_t *bad;
+    float limit;
+    int unit_rows, unit_channels; /* of a unit at most: rows from a multiple of unit_rows on */
+    int n_row_units;              /* of a job at most */
+    float rotation;               /* what the rotation multiplies by at its end */
+};
+
+/* Terms and lanes of a unit, and which of them the job has. */
+struct unit {
+    int term0, n_terms, lane0, n_lanes;
+    int term_from, term_end, lane_from, lane_end; /* within the unit */
+    int pitch;                                    /* floats, or words of codes, from term, or quad, to the next: odd */
+};
+
+/* The unit of this block of threads. False where the job has no rows in it. */
+KVT_DEVICE bool find_unit(struct unit *u, const struct encode_args &a, const struct kvt_cuda_job &job) {
+    const bool is_k = a.tile.side == KVT_SIDE_K;
+    const int d = is_k ? a.tile.n_terms : a.tile.n_lanes;
+    const int row0 = (job.first / a.unit_rows + (int)blockIdx.y % a.n_row_units) * a.unit_rows;
+    const int channel0 = (int)blockIdx.y / a.n_row_units * a.unit_channels;
+    const int from = KVT_MAX(job.first - row0, 0), end = KVT_MIN(job.first + job.n - row0, a.unit_rows);
+    const int n_channels = KVT_MIN(a.unit_channels, d - channel0);
+    if (from >= end) return false;
+    if (is_k)
+        *u = {channel0, n_channels, row0, a.unit_rows, 0, n_channels, from, end, 0};
+    else
+        *u = {row0, a.unit_rows, channel0, n_channels, from, end, 0, n_channels, 0};
+    u->pitch = u->n_lanes | 1;
+    return true;
+}
+
+/* ---- rows ---------------------------------------------------------------------------------------------------------------- */
+
+KVT_DEVICE float load_number(enum kvt_number number, const void *numbers, ptrdiff_t i) {
+    if (number == KVT_NUMBER_F32) return static_cast<const float *>(numbers)[i];
+    const uint16_t half = static_cast<const uint16_t *>(numbers)[i];
+    if (number == KVT_NUMBER_BF16) return kvt_f32_from_bf16(half);
+#if defined(__CUDA_ARCH__)
+    return __half2float(__ushort_as_half(half));
+#else
+    return kvt_f32_from_f16(half);
+#endif
+}
+
+KVT_DEVICE float round_number(enum kvt_number number, float x) {
+    if (number == KVT_NUMBER_F16) return kvt_f32_from_f16(kvt_f16_from_f32(x));
+    if (number == KVT_NUMBER_BF16) return kvt_f32_from_bf16(kvt_bf16_from_f32(x));
+    return x;
+}
+
+/* Of (term, lane) in a plain tile of n_terms x n_lanes. */
+KVT_DEVICE ptrdiff_t number_place(int n_terms, int n_lanes, int term, int lane) {
+    const int block = lane / KVT_BLOCK_LANES, left = n_lanes - block * KVT_BLOCK_LANES;
+    const int stored = left > KVT_BLOCK_LANES / 2 ? KVT_BLOCK_LANES : KVT_BLOCK_LANES / 2;
+    return (ptrdiff_t)block * n_terms * KVT_BLOCK_LANES + term * stored + lane % KVT_BLOCK_LANES;
+}
+
+/* Element `channel` of row `row` of the tile, from wherever rows come. */
+KVT_DEVICE float load_element(const struct encode_args &a, const struct kvt_cuda_job &job, int row, int channel) {
+    const bool is_k = a.tile.side == KVT_SIDE_K;
+    if (a.source.is_tile)
+        return load_number(a.source.number, job.rows,
+                           number_place(a.tile.n_terms, a.tile.n_lanes, is_k ? channel : row, is_k ? row : channel));
+    const float x = load_number(a.source.number, job.rows, (row - job.first) * a.source.stride + channel);
+    if (!(fabsf(x) <= a.limit) && a.bad)
+        atomicMin(reinterpret_cast<unsigned long long *>(a.bad),
+                  (unsigned long long)blockIdx.x << 32 | (unsigned)row << 16 | (unsigned)channel);
+    return round_number(a.source.round, x);
+}
+
+/* The unit's elements to x[term * pitch + lane]. */
+KVT_DEVICE void load_unit(float *x, const struct unit &u, const struct encode_args &a, const struct kvt_cuda_job &job) {
+    const bool is_k = a.tile.side == KVT_SIDE_K;
+    const bool by_lane = a.source.is_tile || !is_k; /* neighbours in memory are neighbouring lanes */
+    const int n_inner = by_lane ? u.lane_end - u.lane_from : u.term_end - u.term_from;
+    const int n_outer = by_lane ? u.term_end - u.term_from : u.lane_end - u.lane_from;
+    for (int o = warp_in_block(); o < n_outer; o += warps_of_block())
+        for (int i = thread_in_warp(); i < n_inner; i += KVT_WARP) {
+            const int term = u.term_from + (by_lane ? o : i), lane = u.lane_from + (by_lane ? i : o);
+            const int row = is_k ? u.lane0 + lane : u.term0 + term, channel = is_k ? u.term0 + term : u.lane0 + lane;
+            x[term * u.pitch + lane] = load_element(a, job, row, channel);
+        }
+}
+
+/* Rotates the rows of a unit of UNIT_ROWS rows and all channels, and rounds them to f16: kvt_rotate_f16. Between waits of the block. */
+KVT_DEVICE void rotate_unit(float *x, const struct unit &u, bool is_k, float by, bool round) {
+    const int d = is_k ? u.n_terms : u.n_lanes, n = d & -d;
+    const int row_step = is_k ? 1 : u.pitch, channel_step = is_k ? u.pitch : 1;
+    const int row = thread_in_warp();
+    for (int stride = 1; stride < n; stride *= 2) {
+        for (int pair = warp_in_block(); pair < d / 2; pair += warps_of_block()) {
+            const int j = (pair & ~(stride - 1)) << 1 | (pair & (stride - 1));
+            float *at = x + row * row_step + j * channel_step;
+            const float p = at[0], q = at[stride * channel_step];
+            at[0] = p + q;
+            at[stride * channel_step] = p - q;
+        }
+        __syncthreads();
+    }
+    for (int c = warp_in_block(); c < d; c += warps_of_block()) {
+        float *at = x + row * row_step + c * channel_step;
+        const float v = *at * by;
+        *at = round ? kvt_f32_from_f16(kvt_f16_from_f32(v)) : v;
+    }
+    __syncthreads();
+}
+
+/* ---- codes --------------------------------------------------------------------------------------------------------------- */
+
+/* The byte of a code in shared memory: words of a quad by lane, as a tile has them. */
+KVT_DEVICE int code_place(int pitch, int term, int lane) { return ((term >> 2) * pitch + lane) * 4 + (term & 3); }
+
+/* Words of codes that a unit takes; terms are whole steps. */
+KVT_INLINE int code_quads(int n_terms) { return (n_terms + 31) / 32 * 8; }
+
+/* 0xff in the bytes of those of a quad's terms that are within [from, end). */
+KVT_DEVICE uint32_t quad_mask(int quad, int from, int end) {
+    const int skip = KVT_MIN(KVT_MAX(from - 4 * quad, 0), 4), take = KVT_MIN(KVT_MAX(end - 4 * quad, 0), 4);
+    if (take <= skip) return 0;
+    return (0xFFFFFFFFu >> 8 * (4 - take)) & 0xFFFFFFFFu << 8 * skip;
+}
+
+/* Packs the codes of a unit: vector by vector, a warp each. What the job does not have stays. */
+KVT_DEVICE void pack_unit(const struct kvt_tile &tile, void *bytes, const uint8_t *codes, const struct unit &u) {
+    const struct kvt_planes planes = kvt_planes_of(tile.format.bits);
+    const uint32_t *quads = reinterpret_cast<const uint32_t *>(codes);
+    const int low = planes.step_quads * planes.width[0] / 8, per_step = planes.step_quads * tile.format.bits / 8;
+    const int step_terms = planes.step_quads * 4, n_steps = (u.n_terms + step_terms - 1) / step_terms;
+    const int n_blocks = (u.n_lanes + KVT_BLOCK_LANES - 1) / KVT_BLOCK_LANES, n_vectors = n_steps * per_step;
+    for (int task = warp_in_block(); task < n_blocks * n_vectors; task += warps_of_block()) {
+        const int b = task / n_vectors, v = task - b * n_vectors, step = v / per_step, i = v - step * per_step;
+        const bool is_high = i >= low;
+        const int width = is_high ? planes.width[1] : planes.width[0], shift = is_high ? planes.width[0] : 0;
+        const int per_word = 8 / width, quad0 = step * planes.step_quads + (is_high ? i - low : i) * per_word;
+        const int lane = b * KVT_BLOCK_LANES + thread_in_warp();
+        if (lane < u.lane_from || lane >= u.lane_end) continue;
+        const struct kvt_block block = kvt_tile_block(&tile, u.lane0 / KVT_BLOCK_LANES + b);
+        uint32_t word = 0, mask = 0;
+        for (int k = 0; k < per_word; k++) {
+            const uint32_t m = quad_mask(quad0 + k, u.term_from, u.term_end) & 0x01010101u * ((1u << width) - 1);
+            word |= (quads[(quad0 + k) * u.pitch + lane] >> shift & m) << k * width;
+            mask |= m << k * width;
+        }
+        const int vector = (u.term0 / step_terms) * per_step + v;
+        uint32_t *to = reinterpret_cast<uint32_t *>(static_cast<char *>(bytes) + block.codes) +
+                       (ptrdiff_t)vector * block.n_lanes + thread_in_warp();
+        if (mask) *to = ~mask ? (*to & ~mask) | word : word;
+    }
+}
+
+/* Where the scale and zero of a group lie, that has (term, lane). */
+struct scale_place {
+    size_t scales, zeros;
+    int index;
+};
+KVT_DEVICE struct scale_place find_scale(const struct kvt_tile &tile, int term, int lane) {
+    const struct kvt_block block = kvt_tile_block(&tile, lane / KVT_BLOCK_LANES);
+    int index = term;
+    if (tile.kind == KVT_TILE_LANE)
+        index = term / tile.term_group * KVT_BLOCK_LANES + lane % KVT_BLOCK_LANES;
+    else if (tile.lane_group < KVT_BLOCK_LANES && lane % KVT_BLOCK_LANES >= tile.lane_group)
+        index += tile.n_terms;
+    return {block.scales, block.zeros, index};
+}
+KVT_DEVICE void store_scale(enum kvt_scale kind, char *at, int index, uint32_t bits) {
+    if (kind == KVT_SCALE_F32)
+        reinterpret_cast<uint32_t *>(at)[index] = bits;
+    else if (kind == KVT_SCALE_F16)
+        reinterpret_cast<uint16_t *>(at)[index] = (uint16_t)bits;
+    else if (kind != KVT_SCALE_NONE)
+        at[index] = (char)bits;
+}
+
+#endif

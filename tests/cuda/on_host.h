@@ -1,0 +1,235 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Stands in for a GPU where there is none: kernels, compiled as C++, run block by block. A thread runs until it waits for its warp or its
+ * block; then the next has its turn, from the first to the last or from the last to the first. What is left out of a kernel, a wait or
+ * an initial value, shows as different results.
+ */
+#ifndef TESTS_CUDA_ON_HOST_H
+#define TESTS_CUDA_ON_HOST_H
+
+#include <setjmp.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <ucontext.h>
+
+namespace on_host {
+
+enum { MOST_THREADS = 1024, MOST_SHARED = 227 * 1024, STACK = 64 * 1024 };
+
+struct index3 {
+    unsigned x, y, z;
+};
+
+enum waits { RUNS, FOR_WARP, FOR_BLOCK, ENDED };
+
+struct thread {
+    jmp_buf at;
+    ucontext_t begin;
+    bool begun;
+    enum waits waits;
+    unsigned mask;
+    uint64_t given, got[32]; /* to its warp; from its warp */
+};
+
+struct block {
+    thread threads[MOST_THREADS];
+    int n, now;
+    jmp_buf scheduler;
+    void (*run)(void *);
+    void *args;
+    alignas(64) unsigned char shared[MOST_SHARED];
+};
+
+inline block the_block;
+inline unsigned char *stacks;
+inline index3 thread_index, block_index, block_size;
+inline bool backwards;
+
+inline void pause(waits what) {
+    thread &t = the_block.threads[the_block.now];
+    t.waits = what;
+    if (!_setjmp(t.at)) _longjmp(the_block.scheduler, 1);
+}
+
+inline void enter() {
+    the_block.run(the_block.args);
+    the_block.threads[the_block.now].waits = ENDED;
+    _longjmp(the_block.scheduler, 1);
+}
+
+inline void resume(int i) {
+    thread &t = the_block.threads[i];
+    the_block.now = i;
+    thread_index = {(unsigned)i, 0, 0};
+    if (_setjmp(the_block.scheduler)) return;
+    if (t.begun) _longjmp(t.at, 1);
+    t.begun = true;
+    getcontext(&t.begin);
+    t.begin.uc_stack.ss_sp = stacks + (size_t)i * STACK;
+    t.begin.uc_stack.ss_size = STACK;
+    t.begin.uc_link = nullptr;
+    makecontext(&t.begin, enter, 0);
+    setcontext(&t.begin);
+}
+
+/* Lets those of a warp go on whose whole mask waits. */
+inline bool release_warp(int first) {
+    bool any = false;
+    for (int i = first; i < first + 32; i++) {
+        thread &t = the_block.threads[i];
+        if (t.waits != FOR_WARP) continue;
+        bool all = true;
+        for (int j = 0; j < 32; j++)
+            if (t.mask >> j & 1)
+                all &= the_block.threads[first + j].waits == FOR_WARP && the_block.threads[first + j].mask == t.mask;
+        if (!all) continue;
+        const unsigned mask = t.mask;
+        uint64_t given[32];
+        for (int j = 0; j < 32; j++) given[j] = the_block.threads[first + j].given;
+        for (int j = 0; j < 32; j++)
+            if (mask >> j & 1) {
+                memcpy(the_block.threads[first + j].got, given, sizeof given);
+                the_block.threads[first + j].waits = RUNS;
+            }
+        any = true;
+    }
+    return any;
+}
+
+inline void run_block(int n) {
+    block &b = the_block;
+    b.n = n;
+    memset(b.shared, 0xAA, sizeof b.shared);
+    for (int i = 0; i < n; i++) b.threads[i].begun = false, b.threads[i].waits = RUNS;
+    for (;;) {
+        bool moved = false;
+        int ended = 0, waiting = 0;
+        for (int k = 0; k < n; k++) {
+            const int i = backwards ? n - 1 - k : k;
+            if (b.threads[i].waits != RUNS) continue;
+            resume(i);
+            moved = true;
+        }
+        for (int w = 0; w < n; w += 32) moved |= release_warp(w);
+        for (int i = 0; i < n; i++) {
+            ended += b.threads[i].waits == ENDED;
+            waiting += b.threads[i].waits == FOR_BLOCK;
+        }
+        if (ended == n) return;
+        if (waiting == n) {
+            for (int i = 0; i < n; i++) b.threads[i].waits = RUNS;
+            moved = true;
+        }
+        if (!moved) {
+            fprintf(stderr, "on_host: threads wait for each other: %d of %d at the block's wait, %d at their end\n",
+                    waiting, n, ended);
+            abort();
+        }
+    }
+}
+
+template <class Kernel, class Args> void run_grid(Kernel kernel, int blocks_x, int blocks_y, int n, const Args &args) {
+    struct call {
+        Kernel kernel;
+        const Args *args;
+    } c = {kernel, &args};
+    if (!stacks) stacks = static_cast<unsigned char *>(malloc((size_t)MOST_THREADS * STACK));
+    block_size = {(unsigned)n, 1, 1};
+    the_block.run = [](void *p) {
+        call *it = static_cast<call *>(p);
+        it->kernel(*it->args);
+    };
+    the_block.args = &c;
+    for (int y = 0; y < blocks_y; y++)
+        for (int x = 0; x < blocks_x; x++) {
+            block_index = {(unsigned)x, (unsigned)y, 0};
+            run_block(n);
+        }
+}
+
+inline const uint64_t *with_warp(unsigned mask, uint64_t given) {
+    thread &t = the_block.threads[the_block.now];
+    t.mask = mask;
+    t.given = given;
+    pause(FOR_WARP);
+    return the_block.threads[the_block.now].got;
+}
+
+template <class T> uint64_t to_bits(T x) {
+    uint64_t bits = 0;
+    memcpy(&bits, &x, sizeof x);
+    return bits;
+}
+template <class T> T from_bits(uint64_t bits) {
+    T x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+} /* namespace on_host */
+
+#define threadIdx  on_host::thread_index
+#define blockIdx   on_host::block_index
+#define blockDim   on_host::block_size
+#define kvt_shared on_host::the_block.shared
+
+inline void __syncthreads() { on_host::pause(on_host::FOR_BLOCK); }
+inline void __syncwarp(unsigned mask = ~0u) { on_host::with_warp(mask, 0); }
+template <class T> T __shfl_xor_sync(unsigned mask, T x, int distance) {
+    const unsigned from = on_host::thread_index.x % 32 ^ (unsigned)distance;
+    return on_host::from_bits<T>(on_host::with_warp(mask, on_host::to_bits(x))[from]);
+}
+template <class T> T __shfl_sync(unsigned mask, T x, int from) {
+    return on_host::from_bits<T>(on_host::with_warp(mask, on_host::to_bits(x))[from & 31]);
+}
+inline unsigned __ballot_sync(unsigned mask, bool yes) {
+    const uint64_t *all = on_host::with_warp(mask, yes);
+    unsigned bits = 0;
+    for (unsigned i = 0; i < 32; i++) bits |= (mask >> i & 1) && all[i] ? 1u << i : 0;
+    return bits;
+}
+#define KVT_REDUCE(name, T, fold)                                                                                      \
+    inline T name(unsigned mask, T x) {                                                                                \
+        const uint64_t *all = on_host::with_warp(mask, on_host::to_bits(x));                                           \
+        T sum = x;                                                                                                     \
+        bool first = true;                                                                                             \
+        for (int i = 0; i < 32; i++)                                                                                   \
+            if (mask >> i & 1) {                                                                                       \
+                const T v = on_host::from_bits<T>(all[i]);                                                             \
+                sum = first ? v : (fold);                                                                              \
+                first = false;                                                                                         \
+            }                                                                                                          \
+        return sum;                                                                                                    \
+    }
+KVT_REDUCE(__reduce_add_sync, int, (int)((unsigned)sum + (unsigned)v))
+KVT_REDUCE(__reduce_add_sync, unsigned, sum + v)
+KVT_REDUCE(__reduce_min_sync, int, v < sum ? v : sum)
+KVT_REDUCE(__reduce_max_sync, int, v > sum ? v : sum)
+#undef KVT_REDUCE
+inline int __ffs(unsigned x) { return __builtin_ffs((int)x); }
+inline int __popc(unsigned x) { return __builtin_popcount(x); }
+template <class T> T atomicAdd(T *to, T x) {
+    const T before = *to;
+    *to = before + x;
+    return before;
+}
+inline unsigned long long atomicMin(unsigned long long *to, unsigned long long x) {
+    const unsigned long long before = *to;
+    *to = x < before ? x : before;
+    return before;
+}
+
+template <class Args>
+static inline const char *launch(void (*kernel)(Args), int blocks_x, int blocks_y, int threads, size_t shared_bytes,
+                                 void *stream, const Args &args) {
+    (void)stream;
+    if (shared_bytes > on_host::MOST_SHARED || threads > on_host::MOST_THREADS || threads % 32 != 0)
+        return "a launch that no GPU takes";
+    on_host::run_grid(kernel, blocks_x, blocks_y, threads, args);
+    return nullptr;
+}
+
+#endif

@@ -34,7 +34,7 @@ static const char *const usual[] = {"q8_0", "kivi8g32", "affine4g64", "kivi4g64"
 
 /* clang-format off */
 static const struct kvt_opt options[] = {
-    {KVT_OPT_ARG, .name = "WHAT", .at = AT(what),
+    {KVT_OPT_ARG, .name = "WHAT", .words = "attention step model", .at = AT(what),
      .help = "attention: of one query row, or a few, over one layer. step: append of a row and attention, and what the steps take that encode a group. "
              "model: a whole model's decoding"},
     {KVT_OPT_ARG, .name = "MODEL", .at = AT(model), .optional = true, .help = "model: a GGUF file"},

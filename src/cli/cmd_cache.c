@@ -29,7 +29,7 @@ static const struct settings defaults = {.layout = "new"};
 
 /* clang-format off */
 static const struct kvt_opt options[] = {
-    {KVT_OPT_ARG, .name = "ACTION", .at = AT(action), .help = "show FILE: what it holds; "
+    {KVT_OPT_ARG, .name = "ACTION", .words = "show export import", .at = AT(action), .help = "show FILE: what it holds; "
      "export MODEL FILE OUT: a session of kvtile's as a prompt cache for mlx-lm; "
      "import MODEL IN FILE: a prompt cache of mlx-lm's as a session"},
     {KVT_OPT_ARGS, .name = "FILE", .at = AT(files), .help = "what the action needs"},
@@ -40,7 +40,7 @@ static const struct kvt_opt options[] = {
      .not_with = "ids"},
     {KVT_OPT_TEXT, .name = "ids", .value = "FILE", .at = AT(ids), .help = "its token ids, one per line"},
     {KVT_OPT_GROUP, .name = "Export"},
-    {KVT_OPT_TEXT, .name = "layout", .value = "NAME", .at = AT(layout),
+    {KVT_OPT_TEXT, .name = "layout", .value = "NAME", .words = "old new", .at = AT(layout),
      .help = "old: for mlx-lm up to 0.31.3; new: from 0.32 on"},
     {KVT_OPT_FLAG, .name = "as-f16", .at = AT(as_f16),
      .help = "decode whatever the cache is, and write f16"},

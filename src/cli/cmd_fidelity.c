@@ -43,7 +43,7 @@ static const struct kvt_opt options[] = {
     {KVT_OPT_TEXT, .name = "reference", .value = "K[,V]", .at = AT(reference),
      .help = "the cache that they are held against"},
     {KVT_OPT_GROUP, .name = "What is looked at"},
-    {KVT_OPT_TEXT, .name = "leg", .value = "NAME", .at = AT(leg),
+    {KVT_OPT_TEXT, .name = "leg", .value = "NAME", .words = "prefill decode both", .at = AT(leg),
      .help = "how tokens are fed: prefill, many at once as a prompt is; decode, one by one as text is generated; both"},
     {KVT_OPT_FLAG, .name = "numerics", .at = AT(numerics),
      .help = "also run each cache's decoded rows through plain attention: what is the codec's loss, what the arithmetic's"},

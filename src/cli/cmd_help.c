@@ -23,7 +23,7 @@ static const struct settings defaults;
 static const struct kvt_opt options[] = {
     {KVT_OPT_ARG, .name = "COMMAND", .at = AT(command), .optional = true, .help = "the command to explain"},
     {KVT_OPT_FLAG, .name = "man", .at = AT(man), .help = "as a manual page: kvtile help --man run | man -l -"},
-    {KVT_OPT_TEXT, .name = "completions", .value = "SHELL", .at = AT(shell), .not_with = "man",
+    {KVT_OPT_TEXT, .name = "completions", .value = "SHELL", .words = "bash zsh fish", .at = AT(shell), .not_with = "man",
      .help = "write the completions for bash, zsh or fish"},
     {KVT_OPT_FLAG, .name = "markdown", .at = AT(markdown), .hidden = true, .help = "write docs/cli.md"},
     {KVT_OPT_TEXT, .name = "pages", .value = "FOLDER", .at = AT(pages), .hidden = true,

@@ -45,7 +45,7 @@ static const struct kvt_opt options[] = {
     {KVT_OPT_TEXT, .name = "sink", .value = "N[,N...]", .at = AT(sinks), .help = "first rows in 16 bits: each of these is tried"},
     {KVT_OPT_TEXT, .name = "tail", .value = "N[,N...]", .at = AT(tails), .help = "newest rows in 16 bits: each of these is tried"},
     {KVT_OPT_INT, .name = "at", .value = "N", .at = AT(at), .min = 1, .max = 1e9, .help = "rows of the cache whose size is told"},
-    {KVT_OPT_TEXT, .name = "leg", .value = "NAME", .at = AT(leg), .help = "how tokens are fed: prefill or decode"},
+    {KVT_OPT_TEXT, .name = "leg", .value = "NAME", .words = "prefill decode", .at = AT(leg), .help = "how tokens are fed: prefill or decode"},
     {KVT_OPT_GROUP, .name = "Plan"},
     {KVT_OPT_TEXT, .name = "budget", .value = "SIZE", .at = AT(budget),
      .help = "also find the best codec for the keys and values of each layer, so that a cache of --at rows takes at most SIZE (300M), or "

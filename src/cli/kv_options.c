@@ -49,7 +49,7 @@ const struct kvt_opt kvt_kv_options[KVT_KV_N_OPTIONS] = {
      .help = "affine codes of B bits, as mlx-lm says it; kXvY: kvarn codes of X bits for keys and Y for values, as gmlx says it"},
     {KVT_OPT_INT, .name = "kv-group-size", .value = "G", .at = AT(group), .min = 1, .max = 512,
      .help = "elements that share a scale, with --kv-bits", .needs = "kv-bits"},
-    {KVT_OPT_TEXT, .name = "kv-quant-scheme", .value = "NAME", .at = AT(scheme),
+    {KVT_OPT_TEXT, .name = "kv-quant-scheme", .value = "NAME", .words = "uniform kvarn auto", .at = AT(scheme),
      .help = "as gmlx says it, which keeps the last layer in 16 bits: uniform for affine codes; kvarn (of 6 bits if --kv-bits is "
              "absent) with a sink of 128 and a tail of 1024 rows; auto for the one that it would choose"},
 };

@@ -33,6 +33,7 @@ struct kvt_opt {
     const char *brief;    /* short name without its dash, usually one letter; NULL: none */
     const char *also;     /* other long names, blank between; NULL: none */
     const char *value;    /* what the help calls the value: "N", "FILE" */
+    const char *words;    /* values that shells offer, blank between; NULL: by its kind of value (complete.c) */
     const char *help;     /* what it does; the default is added where it is not 0, false, NULL or out of range */
     size_t at;            /* offsetof(struct of settings, field) */
     double min, max;      /* of INT and FLOAT */

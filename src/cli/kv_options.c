@@ -57,13 +57,15 @@ const struct kvt_opt kvt_kv_options[KVT_KV_N_OPTIONS] = {
 
 /* ---- gmlx and mlx-lm -------------------------------------------------------------------------------------------------- */
 
-enum { WIDTH_MIN = 2, WIDTH_MAX = 8, GMLX_SINK = 128, GMLX_TAIL = 1024, GMLX_GROUP = 64, GMLX_WIDTH = 6 };
+enum { GMLX_SINK = 128, GMLX_TAIL = 1024, GMLX_ROWS = 128, GMLX_GROUP = 64, GMLX_WIDTH = 6 };
 
 /* Widths of keys and values; 0: not given. */
 struct widths {
     int k, v;
     bool split; /* written as kXvY */
 };
+
+static bool is_width(int bits) { return bits >= 2 && bits <= 8 && bits != 7; }
 
 static enum kvt_status read_widths(struct widths *out, const char *text, struct kvt_error *err) {
     *out = (struct widths){0, 0, false};
@@ -74,9 +76,9 @@ static enum kvt_status read_widths(struct widths *out, const char *text, struct 
     if (fits && isdigit((unsigned char)word[0]) && !word[1]) out->k = out->v = word[0] - '0';
     if (fits && strlen(word) == 4 && word[0] == 'k' && word[2] == 'v')
         *out = (struct widths){word[1] - '0', word[3] - '0', true};
-    if (out->k < WIDTH_MIN || out->k > WIDTH_MAX || out->v < WIDTH_MIN || out->v > WIDTH_MAX)
-        return kvt_fail(err, KVT_ERR_ARG, "--kv-bits takes a width from %d to %d, or kXvY such as k6v5, not '%.40s'",
-                        WIDTH_MIN, WIDTH_MAX, text);
+    if (!is_width(out->k) || !is_width(out->v))
+        return kvt_fail(err, KVT_ERR_ARG,
+                        "--kv-bits takes a width of 2, 3, 4, 5, 6 or 8, or kXvY such as k6v5, not '%.40s'", text);
     return KVT_OK;
 }
 
@@ -95,40 +97,50 @@ static void set_kvarn(struct kvt_kv_wish *out, const struct widths *w) {
     if (out->tail < 0) out->tail = GMLX_TAIL;
 }
 
-/* Whether kvarn can store a layer's rows; whether any layer has a window of its own. */
-static bool kvarn_can(const struct kvt_shape *shape) {
-    const struct kvt_codec *kvarn = NULL;
-    if (kvt_codec_parse(&kvarn, "kvarn6", NULL) != KVT_OK) return false;
-    for (int l = 0; shape && l < shape->n_layers; l++)
-        if (kvt_codec_fits(kvarn, KVT_SIDE_K, shape->layers[l].k_size, NULL) == KVT_OK &&
-            kvt_codec_fits(kvarn, KVT_SIDE_V, shape->layers[l].v_size, NULL) == KVT_OK)
-            return true;
-    return !shape;
+/* Whether gmlx's kvarn takes the model, so that its auto may choose it: heads of some layer, and the window of --max-kv-size, which is
+ * to hold the sink, the tail and a group more. */
+static bool kvarn_can(const struct kvt_kv_settings *s, const struct kvt_shape *shape) {
+    const int64_t tail = s->tail >= 0 ? s->tail : GMLX_TAIL;
+    bool fits = !shape;
+    for (int l = 0; shape && l < shape->n_layers; l++) {
+        const int k = shape->layers[l].k_size, v = shape->layers[l].v_size;
+        fits |= k == v && (k == 128 || k == 256 || k == 512);
+    }
+    return fits && (!s->rolling || s->rolling >= GMLX_SINK + KVT_MAX(tail, GMLX_ROWS) + GMLX_ROWS);
 }
 
-static bool has_windows(const struct kvt_shape *shape) {
-    for (int l = 0; shape && l < shape->n_layers; l++)
-        if (shape->layers[l].window) return true;
-    return false;
+/* Whether some layers have windows of their own beside others that see all. */
+static bool has_both(const struct kvt_shape *shape, int n_windows) {
+    return shape && n_windows > 0 && n_windows < shape->n_layers;
 }
 
-/* gmlx's order: what only kvarn has, what only affine has, then the shape. */
+static int count_windows(const struct kvt_shape *shape) {
+    int n = 0;
+    for (int l = 0; shape && l < shape->n_layers; l++) n += shape->layers[l].window != 0;
+    return n;
+}
+
+/* gmlx's order: what only kvarn has, what only affine has, then the shape. A model with windows of its own makes its own cache there, so
+ * that --max-kv-size does not count. */
 static enum kvt_status choose_as_gmlx(struct kvt_kv_wish *out, const struct kvt_kv_settings *s, const struct widths *w,
                                       const struct kvt_shape *shape, struct kvt_error *err) {
-    const bool can = kvarn_can(shape), only_kvarn = w->split || w->k == 5 || (s->tail >= 0 && s->tail != GMLX_TAIL);
-    const bool only_affine = s->start > 0 || s->group != GMLX_GROUP, window = s->rolling || has_windows(shape);
+    const int n_windows = count_windows(shape);
+    const bool can = kvarn_can(s, shape), drops = has_both(shape, n_windows) || (s->rolling && n_windows == 0);
+    const bool only_kvarn = w->split || w->k == 5 || (s->tail >= 0 && s->tail != GMLX_TAIL);
+    const bool only_affine = s->start > 0 || s->group != GMLX_GROUP;
     if (only_kvarn && !can && (w->split || w->k == 5))
         return kvt_fail(err, KVT_ERR_ARG,
-                        "--kv-bits %.8s needs kvarn, which cannot store this model's rows; name "
-                        "--kv-quant-scheme uniform and one width",
+                        "--kv-bits %.8s needs kvarn, which gmlx has for heads of 128, 256 or 512 and windows that hold "
+                        "sink, tail and 128 rows more; name --kv-quant-scheme kvarn to have it here",
                         s->bits);
-    const bool kvarn = can && (only_kvarn || (!only_affine && window));
-    const char *why = only_kvarn    ? "for a width or a tail that only kvarn has"
-                      : only_affine ? "for a start or a group that only affine has"
-                      : window      ? "old rows are dropped"
-                                    : "all layers see the whole context";
+    const bool kvarn = can && (only_kvarn || (!only_affine && drops));
+    const char *why = only_kvarn                ? "for a width or a tail that only kvarn has"
+                      : only_affine             ? "for a start or a group that only affine has"
+                      : drops                   ? "old rows are dropped"
+                      : n_windows || s->rolling ? "no layer grows"
+                                                : "all layers see the whole context";
     snprintf(out->why, sizeof out->why, "gmlx's auto picked %s: %s%s", kvarn ? "kvarn" : "affine", why,
-             !can ? ", and kvarn cannot store this model's rows" : "");
+             !can && (only_kvarn || drops) ? ", but gmlx has no kvarn for this model's heads or window" : "");
     if (kvarn)
         set_kvarn(out, w);
     else

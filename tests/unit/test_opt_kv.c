@@ -10,7 +10,7 @@
 #include "cli/kv_options.c"
 
 static const struct kvt_layer_shape heads128[] = {{2, 128, 128, 0}, {2, 128, 128, 0}}, heads80[] = {{2, 80, 80, 0}},
-                                    mixed[] = {{2, 128, 128, 0}, {2, 64, 64, 0}},
+                                    heads64[] = {{2, 64, 64, 0}}, mixed[] = {{2, 128, 128, 0}, {2, 64, 64, 0}},
                                     windowed[] = {{2, 128, 128, 0}, {2, 128, 128, 512}}, odd[] = {{2, 12, 12, 0}};
 static const struct kvt_shape usual = {2, heads128};
 
@@ -81,34 +81,53 @@ static void gmlx_means_what_it_means_there(void **state) {
     assert_int_equal(wish_of((struct kvt_kv_settings){.scheme = "kvarn", .tail = 256}, &usual).tail, 256);
 }
 
+/* The rules of gmlx 0.5.3 in their order, each with what comes before and after it. */
 static void auto_chooses_as_gmlx(void **state) {
     (void)state;
-    const struct kvt_shape window = {2, windowed}, unfit = {1, odd};
+    const struct kvt_shape window = {2, windowed}, all = {1, windowed + 1}, unfit = {1, odd}, small = {1, heads64},
+                           two = {2, mixed};
     const struct {
         struct kvt_kv_settings s;
         const struct kvt_shape *shape;
         const char *kv, *why;
     } cases[] = {
-        {{.bits = "6"}, &usual, "affine6g64", "affine: all layers see the whole context"},
-        {{.bits = "6"}, &window, "kvarn6", "kvarn: old rows are dropped"},
-        {{.bits = "6", .rolling = 2048}, &usual, "kvarn6", "kvarn: old rows are dropped"},
-        {{.bits = "6", .rolling = 2048, .group = 32}, &usual, "affine6g32", "only affine has"},
-        {{.bits = "6", .start = 10}, &window, "affine6g64", "only affine has"},
+        /* 2: what only kvarn has, whatever else is asked for; affine where it cannot */
         {{.bits = "5"}, &usual, "kvarn5", "only kvarn has"},
+        {{.bits = "5", .group = 32}, &usual, "kvarn5", "only kvarn has"},
+        {{.bits = "5", .start = 10}, &usual, "kvarn5", "only kvarn has"},
         {{.bits = "k8v4"}, &usual, "kvarn8,kvarn4", "only kvarn has"},
         {{.bits = "4", .tail = 128}, &usual, "kvarn4", "only kvarn has"},
         {{.bits = "4", .tail = 1024}, &usual, "affine4g64", "all layers"},
-        {{.bits = "4", .tail = 128}, &unfit, "affine4g64", "kvarn cannot store"},
+        {{.bits = "4", .tail = 128}, &two, "kvarn4", "only kvarn has"}, /* one size that fits suffices */
+        {{.bits = "4", .tail = 128}, &small, "affine4g64", "no kvarn for this model"},
+        {{.bits = "4", .tail = 128}, &unfit, "affine4g64", "no kvarn for this model"},
+        /* 3: what only affine has */
+        {{.bits = "6", .rolling = 2048, .group = 32}, &usual, "affine6g32", "only affine has"},
+        {{.bits = "6", .start = 10}, &window, "affine6g64", "only affine has"},
+        /* 4: nothing is dropped, or nothing grows */
+        {{.bits = "6"}, &usual, "affine6g64", "affine: all layers see the whole context"},
+        {{.bits = "6"}, &all, "affine6g64", "affine: no layer grows"},
+        {{.bits = "6", .rolling = 2048}, &all, "affine6g64", "affine: no layer grows"},
+        /* 5: old rows are dropped; the least window is sink, tail (or 128) and 128 */
+        {{.bits = "6"}, &window, "kvarn6", "kvarn: old rows are dropped"},
+        {{.bits = "6", .rolling = 2048}, &usual, "kvarn6", "kvarn: old rows are dropped"},
+        {{.bits = "6", .rolling = 1280}, &usual, "kvarn6", "kvarn: old rows are dropped"},
+        {{.bits = "6", .rolling = 1279}, &usual, "affine6g64", "no kvarn for this model"},
+        {{.bits = "6", .rolling = 384, .tail = 128}, &usual, "kvarn6", "only kvarn has"},
+        {{.bits = "6", .rolling = 383, .tail = 128}, &usual, "affine6g64", "no kvarn for this model"},
+        {{.bits = "6", .rolling = 2048}, &small, "affine6g64", "no kvarn for this model"},
     };
     for (size_t i = 0; i < KVT_ARRAY_LEN(cases); i++) {
         struct kvt_kv_settings s = cases[i].s;
         s.scheme = "auto";
         const struct kvt_kv_wish wish = wish_of(s, cases[i].shape);
-        assert_string_equal(wish.kv, cases[i].kv);
-        if (!strstr(wish.why, cases[i].why)) fail_msg("case %zu: '%s'", i, wish.why);
+        if (strcmp(wish.kv, cases[i].kv) != 0 || !strstr(wish.why, cases[i].why))
+            fail_msg("case %zu: %s, '%s'", i, wish.kv, wish.why);
         assert_true(wish.hold_last);
     }
     refuses((struct kvt_kv_settings){.bits = "5", .scheme = "auto"}, &unfit, "needs kvarn");
+    refuses((struct kvt_kv_settings){.bits = "k6v5", .scheme = "auto"}, &small, "needs kvarn");
+    gives((struct kvt_kv_settings){.bits = "5", .scheme = "kvarn", .rolling = 300}, "kvarn5"); /* named, it stays */
 }
 
 static void what_cannot_be_is_said(void **state) {
@@ -117,8 +136,8 @@ static void what_cannot_be_is_said(void **state) {
     refuses((struct kvt_kv_settings){.scheme = "uniform"}, NULL, "needs --kv-bits");
     refuses((struct kvt_kv_settings){.scheme = "kvarn", .group = 32}, NULL, "groups of 128");
     refuses((struct kvt_kv_settings){.bits = "k6v5", .scheme = "uniform"}, NULL, "affine6g64,affine5g64");
-    static const char *const widths[] = {"",    "1",    "9",    "16",   "4.5",    "k6",
-                                         "k6v", "k6v9", "k1v4", "v4k4", "k66v55", "four"};
+    static const char *const widths[] = {"",   "1",   "9",    "16",   "7",    "k7v4",   "4.5",
+                                         "k6", "k6v", "k6v9", "k1v4", "v4k4", "k66v55", "four"};
     for (size_t i = 0; i < KVT_ARRAY_LEN(widths); i++)
         refuses((struct kvt_kv_settings){.bits = widths[i]}, NULL, "--kv-bits takes a width");
     char name[KVT_KV_TEXT_MAX + 1];

@@ -4,6 +4,8 @@
  */
 #include "backend/cuda/decode.cuh"
 #include "backend/cuda/encode_groups.cuh"
+#include "backend/cuda/encode_kq.cuh"
+#include "backend/cuda/encode_kvarn.cuh"
 #include "backend/cuda/encode_plain.cuh"
 #include "backend/cuda/encode_vu.cuh"
 
@@ -51,6 +53,21 @@ struct cut cut_vu(const struct kvt_tile &tile) {
     return {UNIT_ROWS, d, UNIT_THREADS, (size_t)code_quads(UNIT_ROWS) * (d | 1) * 4};
 }
 
+/* A whole tile. */
+struct cut cut_kq(const struct kvt_tile &tile) {
+    const int d = tile.n_terms;
+    return {KVT_TILE_ROWS, d, KQ_THREADS,
+            (sizeof(struct kq_shared) + 15) / 16 * 16 + (size_t)code_quads(d) * KVT_TILE_ROWS * 4};
+}
+
+struct cut cut_kvarn(const struct kvt_tile &tile) {
+    const int d = row_size(tile);
+    const size_t w = KVT_SLICE * KVARN_PITCH,
+                 rows = tile.side == KVT_SIDE_K ? (size_t)d * (UNIT_ROWS | 1) : (size_t)UNIT_ROWS * (d | 1);
+    return {KVT_TILE_ROWS, KVT_SLICE, KVARN_THREADS,
+            KVARN_CODES_AT + KVARN_CODES_BYTES + KVT_MAX(w, rows) * sizeof(float)};
+}
+
 encode_fn vu_of(const struct kvt_tile &tile) {
     const int block = tile.n_lanes & -tile.n_lanes;
     return block > 2 * VU_GROUP ? encode_vu<16> : block > VU_GROUP ? encode_vu<8> : encode_vu<4>;
@@ -71,6 +88,8 @@ const struct row {
     {&kvt_encoder_affine_metal, the_one<encode_groups<affine_codes<true>>>, cut_groups},
     {&kvt_encoder_kivi, the_one<encode_groups<kivi_codes>>, cut_groups},
     {&kvt_encoder_kivi_parity, the_one<encode_groups<kivi_parity_codes>>, cut_groups},
+    {&kvt_encoder_kvarn, the_one<encode_kvarn<false>>, cut_kvarn},
+    {&kvt_encoder_kvarn_parity, the_one<encode_kvarn<true>>, cut_kvarn},
     {&kvt_encoder_q_0, the_one<encode_groups<q_0_codes>>, cut_groups},
     {&kvt_encoder_q_1, the_one<encode_groups<q_1_codes>>, cut_groups},
     {&kvt_encoder_iq4_nl, the_one<encode_groups<iq4_nl_codes>>, cut_groups},
@@ -78,6 +97,7 @@ const struct row {
     {&kvt_encoder_mxfp, the_one<encode_groups<mxfp_codes>>, cut_groups},
     {&kvt_encoder_turbo, the_one<encode_groups<turbo_codes>>, cut_groups},
     {&kvt_encoder_vu, vu_of, cut_vu},
+    {&kvt_encoder_kq, the_one<encode_kq>, cut_kq},
 };
 
 const struct row *find_row(const struct kvt_codec *codec) {
@@ -116,6 +136,7 @@ enum kvt_status kvt_cuda_encode(const struct kvt_cuda_encode_args *args, void *s
     struct encode_args a = {};
     kvt_codec_describe(args->codec, args->side, args->d, &a.tile);
     const struct cut cut = row->cut(a.tile);
+    if (a.tile.kind == KVT_TILE_CLASS) a.classes = kvt_classes_of(args->d, a.tile.format.bits);
     copy_table(a.table, a.tile.format);
     a.source = args->source;
     a.jobs = args->jobs;

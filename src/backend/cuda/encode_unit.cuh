@@ -15,7 +15,8 @@ enum { UNIT_THREADS = 256, UNIT_ROWS = KVT_BLOCK_LANES };
 /* What a launch gives its kernel. */
 struct encode_args {
     struct kvt_tile tile;
-    float table[16]; /* of the format, where it has one */
+    struct kvt_classes classes; /* CLASS */
+    float table[16];            /* of the format, where it has one */
     struct kvt_cuda_source source;
     const struct kvt_cuda_job *jobs;
     uint64_t *bad;

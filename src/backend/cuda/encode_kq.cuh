@@ -1,0 +1,308 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * kq: a block of threads takes a tile, a warp a channel, a thread every 32nd row of it. The arithmetic is that of src/codec/kq.c: sums of
+ * whole numbers do not depend on their order, those of floats go over the lanes of a warp there too.
+ */
+#ifndef BACKEND_CUDA_ENCODE_KQ_CUH
+#define BACKEND_CUDA_ENCODE_KQ_CUH
+
+#include "backend/cuda/encode_unit.cuh"
+
+enum { KQ_THREADS = 1024, KQ_PARTS = KVT_TILE_ROWS / KVT_WARP, KQ_FACTOR_MOST = 37 };
+#define KQ_F16_MOST 65504.0f
+#define KQ_LEAST    0x1p-100f
+#define KQ_ALL      0xFFFFFFFFu
+
+/* What a block shares. */
+struct kq_shared {
+    float lo[KVT_LATENT_MAX], range[KVT_LATENT_MAX], weight[KVT_LATENT_MAX], worth[KVT_LATENT_MAX];
+    float step[KVT_SLICE];                         /* of the slice's channels */
+    int part[KVT_SLICE];                           /* weights for the factors */
+    int own[KVT_TILE_ROWS], shared[KVT_TILE_ROWS]; /* products by row, of the slice */
+    float unit;                                    /* what those are worth */
+    float most_f[KVT_CLASSES];                     /* largest scales */
+    uint16_t place[KVT_LATENT_MAX];
+    uint8_t classes[KVT_LATENT_MAX];
+};
+
+struct kq_fit {
+    float step;
+    int inverse, offset;
+};
+
+KVT_DEVICE float kq_clamp(float x, float lo, float hi) { return x < lo ? lo : x > hi ? hi : x; }
+
+KVT_DEVICE float warp_max(float x) {
+    for (int s = KVT_WARP / 2; s > 0; s /= 2) {
+        const float o = __shfl_xor_sync(KQ_ALL, x, s);
+        x = o > x ? o : x;
+    }
+    return x;
+}
+
+/* ---- survey -------------------------------------------------------------------------------------------------------------- */
+
+/* The sum of the squares of a channel's queries, from the tile beside the rows: of rows part, part + 4, ... */
+KVT_DEVICE float sum_queries(const unsigned char *bytes, int d, int c) {
+    const int n = d / 4, part = c / n, i = c % n, steps = (n + 7) / 8;
+    float sum = 0;
+    for (int r = part; r < KVT_TILE_ROWS; r += 4) {
+        const unsigned char *at = bytes + (size_t)(r / KVT_BLOCK_LANES * steps + i / 8) * 8 * KVT_BLOCK_LANES +
+                                  r % KVT_BLOCK_LANES * 4 + i % 4;
+        const int shift = i / 4 % 2 * 4;
+        const float q = kvt_f32_from_e5m2((at[0] >> shift & 15u) | (at[KVT_BLOCK_LANES * 4] >> shift & 15u) << 4);
+        sum += q * q;
+    }
+    return sum;
+}
+
+/* Extremes of all channels; a zero is the first row's that has one. */
+KVT_DEVICE void measure(struct kq_shared *s, const struct encode_args &a, const struct kvt_cuda_job &job, int d) {
+    for (int c = warp_in_block(); c < d; c += warps_of_block()) {
+        float x[KQ_PARTS], hi = -INFINITY, lo = INFINITY;
+#pragma unroll
+        for (int k = 0; k < KQ_PARTS; k++) x[k] = load_element(a, job, k * KVT_WARP + thread_in_warp(), c);
+#pragma unroll
+        for (int k = 0; k < KQ_PARTS; k++) lo = x[k] < lo ? x[k] : lo, hi = x[k] > hi ? x[k] : hi;
+        lo = -warp_max(-lo), hi = warp_max(hi);
+        if (lo == 0)
+            for (int k = KQ_PARTS - 1; k >= 0; k--) {
+                const unsigned zeros = __ballot_sync(KQ_ALL, x[k] == 0);
+                if (zeros) lo = __shfl_sync(KQ_ALL, x[k], __ffs((int)zeros) - 1);
+            }
+        if (thread_in_warp() == 0) s->lo[c] = lo, s->range[c] = hi - lo;
+    }
+}
+
+/* Weights by channel, then what each channel is worth. */
+KVT_DEVICE void weigh(struct kq_shared *s, const struct kvt_cuda_job &job, int d) {
+    if (job.queries)
+        for (int c = (int)threadIdx.x; c < d; c += (int)blockDim.x)
+            s->weight[c] = sum_queries(static_cast<const unsigned char *>(job.queries), d, c);
+    __syncthreads();
+    float most = 0;
+    for (int c = thread_in_warp(); job.queries && c < d; c += KVT_WARP)
+        most = s->weight[c] > most ? s->weight[c] : most;
+    most = warp_max(most);
+    __syncthreads();
+    for (int c = (int)threadIdx.x; c < d; c += (int)blockDim.x) {
+        s->weight[c] = most > 0 ? s->weight[c] / most : 1;
+        s->worth[c] = s->range[c] * s->range[c] * s->weight[c];
+    }
+    __syncthreads();
+}
+
+/* Classes by rank, places by channel, and the head. */
+KVT_DEVICE void sort_channels(struct kq_shared *s, const struct kvt_classes &classes, int d) {
+    for (int c = warp_in_block(); c < d; c += warps_of_block()) {
+        int rank = 0;
+        for (int o = thread_in_warp(); o < d; o += KVT_WARP)
+            rank += s->worth[o] > s->worth[c] || (s->worth[o] == s->worth[c] && o < c);
+        rank = __reduce_add_sync(KQ_ALL, rank);
+        if (thread_in_warp() == 0) s->classes[c] = (uint8_t)kvt_class_of_place(&classes, rank);
+    }
+    __syncthreads();
+    for (int c = warp_in_block(); c < d; c += warps_of_block()) {
+        int before = 0;
+        for (int o = thread_in_warp(); o < c; o += KVT_WARP) before += s->classes[o] == s->classes[c];
+        before = __reduce_add_sync(KQ_ALL, before);
+        if (thread_in_warp() == 0) s->place[c] = (uint16_t)(classes.of[s->classes[c]].first + before);
+    }
+}
+
+KVT_DEVICE void put_head(struct kq_shared *s, const struct encode_args &a, unsigned char *bytes, int d) {
+    const int k = warp_in_block();
+    if (k < KVT_CLASSES) {
+        float most = 0;
+        for (int c = thread_in_warp(); c < d; c += KVT_WARP)
+            if (s->classes[c] == k) most = KVT_MAX(s->range[c], most);
+        most = warp_max(most);
+        const float step = most / (float)((1 << a.classes.of[k].bits) - 1), wanted = KVT_MIN(step, KQ_F16_MOST);
+        uint16_t stored = kvt_f16_from_f32(wanted);
+        if (kvt_f32_from_f16(stored) < wanted) stored++;
+        if (thread_in_warp() == 0) {
+            s->most_f[k] = kvt_f32_from_f16(stored);
+            reinterpret_cast<uint16_t *>(bytes)[k] = stored;
+        }
+    }
+    for (int i = 2 * KVT_CLASSES + (int)threadIdx.x; i < (int)a.tile.head_bytes; i += (int)blockDim.x) {
+        const int c = (i - KVT_CLASS_MAP) * 4;
+        unsigned byte = 0;
+        for (int j = 0; i >= KVT_CLASS_MAP && j < 4; j++)
+            if (c + j < d) byte |= (unsigned)s->classes[c + j] << 2 * j;
+        bytes[i] = (unsigned char)byte;
+    }
+}
+
+/* ---- one channel --------------------------------------------------------------------------------------------------------- */
+
+/* Its elements in parts of its range; then scale and zero, which are stored. */
+KVT_DEVICE struct kq_fit fit_channel(int (&t)[KQ_PARTS], const struct kq_shared *s, const struct encode_args &a,
+                                     const struct kvt_cuda_job &job, int c, unsigned char *bytes) {
+    const float range = s->range[c], lo = s->lo[c];
+    const float per_range = range >= KQ_LEAST ? KVT_WHOLE_MOST / range : 0;
+    const int bits = a.tile.format.bits, k_class = s->classes[c], top = (1 << a.classes.of[k_class].bits) - 1;
+    const struct kvt_class_first first = kvt_class_first_of(top, bits);
+    int sum = 0, squares = 0, total = 0, products = 0;
+#pragma unroll
+    for (int k = 0; k < KQ_PARTS; k++) {
+        t[k] = kvt_whole_cut((int)rintf((load_element(a, job, k * KVT_WARP + thread_in_warp(), c) - lo) * per_range));
+        int code = kvt_whole_part(t[k], first.inverse);
+        if (first.offset) code = KVT_MIN(KVT_MAX((int)kvt_whole_part(code + first.offset, first.round), 0), top);
+        sum += code, squares += code * code;
+        total += t[k], products += code * t[k];
+    }
+    sum = __reduce_add_sync(KQ_ALL, sum), squares = __reduce_add_sync(KQ_ALL, squares);
+    total = __reduce_add_sync(KQ_ALL, total), products = __reduce_add_sync(KQ_ALL, products);
+    const float spread = (float)(KVT_TILE_ROWS * squares - sum * sum), mean = (float)total / KVT_TILE_ROWS,
+                mean_code = (float)sum / KVT_TILE_ROWS;
+    const float slope = spread > 0 ? ((float)products - mean * (float)sum) * KVT_TILE_ROWS / spread : 0;
+    const float start = mean - slope * mean_code, unit = range * (1.0f / KVT_WHOLE_MOST);
+
+    const float most = s->most_f[k_class], step = slope * unit;
+    const int below = most > 0 ? -kvt_log8_nearest(step / most, KVT_CLASS_SCALE_PER) : 0;
+    const uint8_t scale = (uint8_t)KVT_MIN(KVT_MAX(below, 0), 255);
+    const float zero = kq_clamp(start * unit + lo, -KQ_F16_MOST, KQ_F16_MOST);
+    uint16_t zero16 = kvt_f16_from_f32(zero);
+    if (kvt_f32_from_f16(zero16) > zero) zero16 = (uint16_t)(zero16 >> 15 ? zero16 + 1 : zero16 - 1);
+    if (thread_in_warp() == 0) {
+        const struct kvt_block block = kvt_tile_block(&a.tile, 0);
+        bytes[block.scales + s->place[c]] = scale;
+        reinterpret_cast<uint16_t *>(bytes + block.zeros)[s->place[c]] = zero16;
+    }
+    struct kq_fit f;
+    f.step = kvt_class_scale(most, scale);
+    const float per = f.step > 0 ? (float)kvt_class_parts(bits) / f.step : 0;
+    f.inverse = (int16_t)rintf(KVT_MIN(unit * per * 32768, (float)KVT_WHOLE_MOST));
+    f.offset = (int16_t)rintf(kq_clamp((lo - kvt_f32_from_f16(zero16)) * per, -KVT_WHOLE_MOST, KVT_WHOLE_MOST));
+    return f;
+}
+
+/* A warp's: the slice's weights for the factors, as whole numbers, and what their sum is worth. */
+KVT_DEVICE void weigh_steps(struct kq_shared *s, int c0, int n) {
+    float worth[KVT_SLICE / KVT_WARP], sum = 0;
+#pragma unroll
+    for (int k = 0; k < KVT_SLICE / KVT_WARP; k++) {
+        const int i = k * KVT_WARP + thread_in_warp();
+        if (i < n) {
+            worth[k] = s->weight[c0 + i] * (s->step[i] * s->step[i]);
+            sum += worth[k];
+        }
+    }
+    for (int d = KVT_WARP / 2; d > 0; d /= 2) sum += __shfl_xor_sync(KQ_ALL, sum, d);
+    const float per = sum >= KQ_LEAST ? KVT_WHOLE_MOST / sum : 0;
+#pragma unroll
+    for (int k = 0; k < KVT_SLICE / KVT_WARP; k++) {
+        const int i = k * KVT_WARP + thread_in_warp();
+        if (i < n) s->part[i] = (int16_t)rintf(worth[k] * per);
+    }
+    if (thread_in_warp() == 0) s->unit = sum;
+}
+
+/* ---- codes ----------------------------------------------------------------------------------------------------------------- */
+
+/* Planes of all blocks, a vector each warp. codes: the byte of a place and row at code_place(KVT_TILE_ROWS, place, row). */
+KVT_DEVICE void pack_classes(const struct encode_args &a, unsigned char *bytes, const uint8_t *codes) {
+    const uint32_t *quads = reinterpret_cast<const uint32_t *>(codes);
+    const struct kvt_block first = kvt_tile_block(&a.tile, 0);
+    const int n_vectors = (int)(a.tile.block_bytes / (KVT_BLOCK_LANES * 4)), lane = thread_in_warp();
+    for (int task = warp_in_block(); task < n_vectors * KQ_PARTS; task += warps_of_block()) {
+        const int v = task % n_vectors, b = task / n_vectors;
+        /* Planes lie in the order 1, 4, 2: the last that begins at or before the vector and is not empty. */
+        const int at = v * KVT_BLOCK_LANES * 4;
+        int width = 1;
+        if (a.classes.plane[4] <= (size_t)at) width = 4;
+        if (a.classes.plane[2] <= (size_t)at) width = 2;
+        const int per = 8 / width, quad0 = (at - (int)a.classes.plane[width]) / (KVT_BLOCK_LANES * 4) * per;
+        uint32_t word = 0, mask = 0;
+        for (int i = 0; i < KVT_CLASSES; i++)
+            for (int p = 0, shift = 0; p < a.classes.of[i].n_parts; shift += a.classes.of[i].part[p++].width) {
+                const struct kvt_class &of = a.classes.of[i];
+                if (of.part[p].width != width) continue;
+                const int from = of.part[p].at / 4, end = from + (of.end - of.first) / 4;
+                for (int k = 0; k < per; k++) {
+                    if (quad0 + k < from || quad0 + k >= end) continue;
+                    const int quad = of.first / 4 + quad0 + k - from;
+                    const uint32_t m = 0x01010101u * ((1u << width) - 1);
+                    word |= (quads[quad * KVT_TILE_ROWS + b * KVT_BLOCK_LANES + lane] >> shift & m) << k * width;
+                    mask |= m << k * width;
+                }
+            }
+        uint32_t *to =
+            reinterpret_cast<uint32_t *>(bytes + first.codes + (size_t)b * a.tile.block_bytes + (size_t)at) + lane;
+        if (mask) *to = ~mask ? (*to & ~mask) | word : word;
+    }
+}
+
+/* A channel's codes, and what they add to the products of this thread's rows. */
+KVT_DEVICE void finish_channel(int (&own)[KQ_PARTS], int (&shared)[KQ_PARTS], const int (&t)[KQ_PARTS],
+                               const struct kq_fit &f, int part, int top, int parts, uint8_t *codes, int place) {
+    const int half = top * parts / 2;
+#pragma unroll
+    for (int k = 0; k < KQ_PARTS; k++) {
+        const int fine = kvt_whole_cut(kvt_whole_part(t[k], f.inverse) + f.offset);
+        const int code = KVT_MIN(KVT_MAX((int)kvt_whole_part(fine, 32768 / parts), 0), top);
+        const int u = kvt_whole_cut(fine - half), weighted = kvt_whole_part(u, part);
+        codes[code_place(KVT_TILE_ROWS, place, k * KVT_WARP + thread_in_warp())] = (uint8_t)code;
+        own[k] += weighted * u;
+        shared[k] += weighted * (code * parts - half);
+    }
+}
+
+KVT_KERNEL(KQ_THREADS) encode_kq(KVT_ARGS struct encode_args a) {
+    const struct kvt_cuda_job job = a.jobs[blockIdx.x];
+    const int d = a.tile.n_terms, row = (int)threadIdx.x;
+    struct kq_shared *s = reinterpret_cast<struct kq_shared *>(kvt_shared);
+    uint8_t *codes = kvt_shared + (sizeof *s + 15) / 16 * 16;
+    unsigned char *bytes = static_cast<unsigned char *>(job.tile);
+    if (job.n != KVT_TILE_ROWS) return;
+    measure(s, a, job, d);
+    weigh(s, job, d);
+    sort_channels(s, a.classes, d);
+    put_head(s, a, bytes, d);
+    __syncthreads();
+    float own_sum = 0, shared_sum = 0; /* of row threadIdx.x */
+    for (int c0 = 0; c0 < d; c0 += KVT_SLICE) {
+        const int n = KVT_MIN(KVT_SLICE, d - c0);
+        int t[KVT_SLICE / KVT_WARP][KQ_PARTS], own[KQ_PARTS] = {0}, shared[KQ_PARTS] = {0};
+        struct kq_fit fits[KVT_SLICE / KVT_WARP];
+        if (row < KVT_TILE_ROWS) s->own[row] = s->shared[row] = 0;
+#pragma unroll
+        for (int j = 0; j < KVT_SLICE / KVT_WARP; j++) {
+            const int i = j * KVT_WARP + warp_in_block();
+            if (i >= n) continue;
+            fits[j] = fit_channel(t[j], s, a, job, c0 + i, bytes);
+            if (thread_in_warp() == 0) s->step[i] = fits[j].step;
+        }
+        __syncthreads();
+        if (warp_in_block() == 0) weigh_steps(s, c0, n);
+        __syncthreads();
+#pragma unroll
+        for (int j = 0; j < KVT_SLICE / KVT_WARP; j++) {
+            const int i = j * KVT_WARP + warp_in_block();
+            if (i >= n) continue;
+            finish_channel(own, shared, t[j], fits[j], s->part[i], (1 << a.classes.of[s->classes[c0 + i]].bits) - 1,
+                           kvt_class_parts(a.tile.format.bits), codes, s->place[c0 + i]);
+        }
+#pragma unroll
+        for (int k = 0; k < KQ_PARTS; k++) {
+            atomicAdd(&s->own[k * KVT_WARP + thread_in_warp()], own[k]);
+            atomicAdd(&s->shared[k * KVT_WARP + thread_in_warp()], shared[k]);
+        }
+        __syncthreads();
+        if (row < KVT_TILE_ROWS) {
+            own_sum += (float)s->own[row] * s->unit;
+            shared_sum += (float)s->shared[row] * s->unit;
+        }
+        __syncthreads();
+    }
+    if (row < KVT_TILE_ROWS) {
+        const bool is_known = own_sum > 0 && shared_sum > 0;
+        const int e = is_known ? kvt_log8_nearest(own_sum / shared_sum, KVT_CLASS_FACTOR_PER) : 0;
+        bytes[kvt_tile_block(&a.tile, 0).factors + (size_t)row] =
+            (unsigned char)(int8_t)KVT_MIN(KVT_MAX(e, -KQ_FACTOR_MOST), KQ_FACTOR_MOST);
+    }
+    pack_classes(a, bytes, codes);
+}
+
+#endif

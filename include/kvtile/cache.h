@@ -151,6 +151,9 @@ KVT_API void kvt_pool_destroy(struct kvt_pool *pool);
 /* Bytes of the pages that are allocated now, a page shared by several sequences counted once; and the most so far. */
 KVT_API uint64_t kvt_pool_bytes(const struct kvt_pool *pool);
 KVT_API uint64_t kvt_pool_peak_bytes(const struct kvt_pool *pool);
+/* Bytes that the backend holds for the pool's pages. On "cpu" those of the pages; on "cuda" memory is taken in slabs of up to 32 MiB, cut
+ * into pages of one size, so it is more: by less than one slab for each size of pages, as pages come, and by what is free in slabs. */
+KVT_API uint64_t kvt_pool_reserved_bytes(struct kvt_pool *pool);
 
 /* One timeline of rows. */
 struct kvt_seq;

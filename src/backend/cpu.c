@@ -7,10 +7,14 @@
 #include <string.h>
 
 /* The header and the tiles are one block. */
-static struct kvt_page *take(struct kvt_pool *pool, size_t bytes) {
+static enum kvt_status take(struct kvt_pool *pool, size_t bytes, struct kvt_page **out, struct kvt_error *err) {
     struct kvt_page *page = kvt_take_zero(&pool->allocator, bytes, 1);
-    if (page) page->tiles = (char *)page + KVT_PAGE_HEADER;
-    return page;
+    if (!page)
+        return kvt_fail(err, KVT_ERR_NOMEM, "no memory for a cache page of %zu bytes; the cache has %llu bytes", bytes,
+                        (unsigned long long)(atomic_load(&pool->bytes) - bytes));
+    page->tiles = (char *)page + KVT_PAGE_HEADER;
+    *out = page;
+    return KVT_OK;
 }
 
 static void give(struct kvt_pool *pool, struct kvt_page *page, size_t bytes) {
@@ -45,6 +49,13 @@ extern const struct kvt_backend kvt_backend_cpu;
 const struct kvt_backend kvt_backend_cpu = {
     .name = "cpu",
     .about = "the processor, pages in main memory",
-    .pages = {take, give, copy, read_tiles, write_tiles, encode, decode},
+    .pages = {.append = kvt_append_rows,
+              .take = take,
+              .give = give,
+              .copy = copy,
+              .read = read_tiles,
+              .write = write_tiles,
+              .encode = encode,
+              .decode = decode},
     .attend = kvt_attention_run,
 };

@@ -55,5 +55,6 @@ enum kvt_status kvt_backend_about(const char *name, char *text, size_t bytes, st
 enum kvt_status kvt_step_attend(struct kvt_step *step, int layer, const struct kvt_attend *attend,
                                 struct kvt_error *err) {
     const struct kvt_backend *backend = step->pool->backend;
+    KVT_TRY(kvt_pool_check(step->pool, err));
     return backend->attend(step, layer, attend, err);
 }

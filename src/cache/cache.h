@@ -63,6 +63,9 @@ struct kvt_plan {
     struct kvt_layer *layers;
 };
 
+/* Entries of a sequence's table for tiles of max_rows rows, and where the list of a layer's region begins there. */
+size_t kvt_seq_table_len(const struct kvt_plan *plan, int64_t n_tiles);
+
 int64_t kvt_layer_body_end(const struct kvt_layer *layer, int64_t n_rows);
 
 /* Pages [first, end) of each region that n_rows rows need between steps. */
@@ -77,10 +80,32 @@ int64_t kvt_layer_first_row(const struct kvt_layer *layer, int64_t n_rows);
 /* Where encoding goes on in a sequence of n_rows rows: where it stopped, or at the first tile that is still there. */
 int64_t kvt_layer_encode_from(const struct kvt_layer *layer, int64_t n_rows);
 
-/* What a backend does for a pool: memory of pages and rows in them. `bytes` of a page is its size, the header counted. */
+/* What kvt_step_append is given. */
+struct kvt_append {
+    const struct kvt_rows *rows[KVT_SIDE_COUNT], *queries; /* queries: or NULL */
+    int n_q_heads;
+};
+
+/* What a backend does for a pool: memory of pages and rows in them. `bytes` of a page is its size, the header counted.
+ * A backend whose operations can fail where none of ours can (a device that is lost) says so by kvt_pool_lose. */
 struct kvt_page_ops {
-    /* A page, its tiles cleared, or NULL. */
-    struct kvt_page *(*take)(struct kvt_pool *pool, size_t bytes);
+    /* What the backend keeps of its own with a pool, a sequence's table and a step: pool->device, seq->device, step->device.
+     * NULL: nothing. */
+    enum kvt_status (*open)(struct kvt_pool *pool, const struct kvt_pool_options *options, struct kvt_error *err);
+    void (*close)(struct kvt_pool *pool);
+    enum kvt_status (*seq_open)(struct kvt_seq *seq, struct kvt_error *err);
+    void (*seq_close)(struct kvt_seq *seq);
+    enum kvt_status (*step_open)(struct kvt_step *step, struct kvt_error *err);
+    void (*step_close)(struct kvt_step *step);
+    /* Once a step has all its pages / before its rows become part of their sequences. NULL: nothing to do. */
+    enum kvt_status (*begin)(struct kvt_step *step, struct kvt_error *err);
+    enum kvt_status (*end)(struct kvt_step *step, struct kvt_error *err);
+    /* A layer's new rows; the arguments are checked, the numbers are not. */
+    enum kvt_status (*append)(struct kvt_step *step, int layer, const struct kvt_append *given, struct kvt_error *err);
+    /* Bytes that the backend holds for pages, also for those to come. NULL: those of the pages. */
+    uint64_t (*reserved)(struct kvt_pool *pool);
+    /* A page, its tiles cleared. NOMEM with a sentence. */
+    enum kvt_status (*take)(struct kvt_pool *pool, size_t bytes, struct kvt_page **out, struct kvt_error *err);
     void (*give)(struct kvt_pool *pool, struct kvt_page *page, size_t bytes);
     void (*copy)(struct kvt_pool *pool, struct kvt_page *to, const struct kvt_page *from, size_t bytes);
     /* All tiles of a page to and from the process's memory, as they are. */
@@ -102,7 +127,16 @@ struct kvt_pool {
     uint64_t byte_limit;
     _Atomic uint64_t bytes, peak_bytes;
     _Atomic int n_users; /* sequences and steps */
+    void *device;        /* the backend's */
+    _Atomic int lost;    /* 0: no. 1: being said. 2: why is in `why` */
+    struct kvt_error why;
 };
+
+/* The backend has failed, and its pages' contents are gone or unknown: every later call that would need them gives this error.
+ * What the process knows (lengths, tables) stays whole, and everything can be destroyed. */
+void kvt_pool_lose(struct kvt_pool *pool, const struct kvt_error *why);
+/* DEVICE with the sentence of that failure, if there was one. */
+KVT_MUST_CHECK enum kvt_status kvt_pool_check(struct kvt_pool *pool, struct kvt_error *err);
 
 /* What kvt_pool_create does once the backend is found. */
 KVT_MUST_CHECK enum kvt_status kvt_pool_create_on(struct kvt_pool **out, const struct kvt_plan *plan,
@@ -119,6 +153,7 @@ void kvt_page_leave(struct kvt_pool *pool, struct kvt_page *page, size_t bytes);
 struct kvt_page_list {
     struct kvt_page **pages;
     int64_t first, end;
+    int64_t changed_first, changed_end; /* entries that are other than when the backend last looked */
 };
 
 /* A shared page that a copy has replaced, until what the copy was made for is certain. */
@@ -143,6 +178,7 @@ struct kvt_seq {
     struct kvt_seq_layer *layers;
     struct kvt_page **table;
     struct kvt_step *step; /* that holds it, or NULL */
+    void *device;          /* the backend's */
     _Atomic bool busy;     /* a call is at work on it */
 };
 
@@ -198,8 +234,17 @@ struct kvt_step {
     float *rows;                /* per thread, 128 rows of the longest kind */
     void *attention;            /* scratch that attention keeps with a step, and its bytes */
     size_t attention_bytes;
+    void *device; /* the backend's */
     _Atomic bool busy;
 };
+
+/* The append of backends whose pages are in the process's memory; the floats that each of its threads works in; and what
+ * it says of a number that no tile takes. */
+KVT_MUST_CHECK enum kvt_status kvt_append_rows(struct kvt_step *step, int layer, const struct kvt_append *given,
+                                               struct kvt_error *err);
+size_t kvt_append_floats(const struct kvt_pool *pool);
+enum kvt_status kvt_bad_number_fail(const struct kvt_step *step, int layer, int head, const struct kvt_bad_number *bad,
+                                    struct kvt_error *err);
 
 /* Body rows of a layer after the step, and before it. */
 static inline int64_t kvt_entry_body_end(const struct kvt_layer *layer, const struct kvt_step_entry *entry) {

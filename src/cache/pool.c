@@ -43,6 +43,12 @@ enum kvt_status kvt_pool_create_on(struct kvt_pool **out, const struct kvt_plan 
     pool->kernels = kvt_kernels_select(level);
     pool->plan = copy;
     pool->byte_limit = options->byte_limit;
+    const enum kvt_status status = ops->open ? ops->open(pool, options, err) : KVT_OK;
+    if (status != KVT_OK) {
+        kvt_plan_destroy(copy);
+        kvt_give(&a, pool, 1, sizeof *pool);
+        return status;
+    }
     *out = pool;
     return KVT_OK;
 }
@@ -52,6 +58,7 @@ void kvt_pool_destroy(struct kvt_pool *pool) {
     KVT_ASSERT(atomic_load(&pool->n_users) == 0);
     KVT_ASSERT(atomic_load(&pool->bytes) == 0);
     const struct kvt_allocator a = pool->allocator;
+    if (pool->ops->close) pool->ops->close(pool);
     kvt_plan_destroy(pool->plan);
     kvt_give(&a, pool, 1, sizeof *pool);
 }
@@ -59,6 +66,23 @@ void kvt_pool_destroy(struct kvt_pool *pool) {
 uint64_t kvt_pool_bytes(const struct kvt_pool *pool) { return atomic_load(&pool->bytes); }
 
 uint64_t kvt_pool_peak_bytes(const struct kvt_pool *pool) { return atomic_load(&pool->peak_bytes); }
+
+uint64_t kvt_pool_reserved_bytes(struct kvt_pool *pool) {
+    return pool->ops->reserved ? pool->ops->reserved(pool) : kvt_pool_bytes(pool);
+}
+
+void kvt_pool_lose(struct kvt_pool *pool, const struct kvt_error *why) {
+    int whole = 0;
+    if (!atomic_compare_exchange_strong(&pool->lost, &whole, 1)) return;
+    kvt_fail(&pool->why, KVT_ERR_DEVICE, "the cache is lost: %s", why->text);
+    atomic_store(&pool->lost, 2);
+}
+
+enum kvt_status kvt_pool_check(struct kvt_pool *pool, struct kvt_error *err) {
+    const int lost = atomic_load(&pool->lost);
+    if (!lost) return KVT_OK;
+    return kvt_fail(err, KVT_ERR_DEVICE, "%s", lost == 2 ? pool->why.text : "the cache is lost: its device failed");
+}
 
 enum kvt_status kvt_page_take(struct kvt_pool *pool, size_t bytes, struct kvt_page **out, struct kvt_error *err) {
     uint64_t before = atomic_load(&pool->bytes), now;
@@ -69,11 +93,11 @@ enum kvt_status kvt_page_take(struct kvt_pool *pool, size_t bytes, struct kvt_pa
                             "the cache is full: a page of %zu bytes would pass its limit of %llu bytes", bytes,
                             (unsigned long long)pool->byte_limit);
     } while (!atomic_compare_exchange_weak(&pool->bytes, &before, now));
-    struct kvt_page *page = pool->ops->take(pool, bytes);
-    if (!page) {
+    struct kvt_page *page;
+    const enum kvt_status status = pool->ops->take(pool, bytes, &page, err);
+    if (status != KVT_OK) {
         atomic_fetch_sub(&pool->bytes, bytes);
-        return kvt_fail(err, KVT_ERR_NOMEM, "no memory for a cache page of %zu bytes; the cache has %llu bytes", bytes,
-                        (unsigned long long)atomic_load(&pool->bytes));
+        return status;
     }
     atomic_store(&page->n_owners, 1);
     uint64_t peak = atomic_load(&pool->peak_bytes);

@@ -12,9 +12,9 @@ static int64_t layer_len(const struct kvt_layer *layer, int64_t n_tiles) {
     return layer->plan.sink / KVT_TILE_ROWS + 2 * n_tiles;
 }
 
-static size_t table_len(const struct kvt_pool *pool, int64_t n_tiles) {
+size_t kvt_seq_table_len(const struct kvt_plan *plan, int64_t n_tiles) {
     int64_t n = 0;
-    for (int l = 0; l < pool->plan->n_layers; l++) n += layer_len(&pool->plan->layers[l], n_tiles);
+    for (int l = 0; l < plan->n_layers; l++) n += layer_len(&plan->layers[l], n_tiles);
     return (size_t)n;
 }
 
@@ -27,11 +27,11 @@ enum kvt_status kvt_seq_create(struct kvt_seq **out, struct kvt_pool *pool, int6
     const int64_t n_tiles = kvt_div_up(max_rows, KVT_TILE_ROWS);
     struct kvt_seq *seq = kvt_take_zero(a, 1, sizeof *seq);
     struct kvt_seq_layer *layers = kvt_take_zero(a, (size_t)n_layers, sizeof *layers);
-    struct kvt_page **table = kvt_take_zero(a, table_len(pool, n_tiles), sizeof *table);
+    struct kvt_page **table = kvt_take_zero(a, kvt_seq_table_len(pool->plan, n_tiles), sizeof *table);
     if (!seq || !layers || !table) {
         kvt_give(a, seq, 1, sizeof *seq);
         kvt_give(a, layers, (size_t)n_layers, sizeof *layers);
-        kvt_give(a, table, table_len(pool, n_tiles), sizeof *table);
+        kvt_give(a, table, kvt_seq_table_len(pool->plan, n_tiles), sizeof *table);
         return kvt_fail(err, KVT_ERR_NOMEM, "no memory for the page table of %lld rows", (long long)max_rows);
     }
     *seq = (struct kvt_seq){.pool = pool, .max_rows = max_rows, .n_tiles = n_tiles, .layers = layers, .table = table};
@@ -45,6 +45,11 @@ enum kvt_status kvt_seq_create(struct kvt_seq **out, struct kvt_pool *pool, int6
         at += layer_len(layer, n_tiles);
     }
     atomic_fetch_add(&pool->n_users, 1);
+    const enum kvt_status status = pool->ops->seq_open ? pool->ops->seq_open(seq, err) : KVT_OK;
+    if (status != KVT_OK) {
+        kvt_seq_destroy(seq);
+        return status;
+    }
     *out = seq;
     return KVT_OK;
 }
@@ -53,7 +58,8 @@ void kvt_seq_destroy(struct kvt_seq *seq) {
     if (!seq) return;
     struct kvt_pool *pool = seq->pool;
     kvt_seq_clear(seq);
-    kvt_give(&pool->allocator, seq->table, table_len(pool, seq->n_tiles), sizeof(struct kvt_page *));
+    if (pool->ops->seq_close) pool->ops->seq_close(seq);
+    kvt_give(&pool->allocator, seq->table, kvt_seq_table_len(pool->plan, seq->n_tiles), sizeof(struct kvt_page *));
     kvt_give(&pool->allocator, seq->layers, (size_t)pool->plan->n_layers, sizeof *seq->layers);
     kvt_give(&pool->allocator, seq, 1, sizeof *seq);
     atomic_fetch_sub(&pool->n_users, 1);
@@ -66,6 +72,12 @@ struct kvt_usage kvt_seq_usage(const struct kvt_seq *seq, int layer) {
 }
 
 /* ---- pages ------------------------------------------------------------------------------------------------------------- */
+
+static void mark_changed(struct kvt_page_list *list, int64_t first, int64_t end) {
+    const bool is_first = list->changed_first == list->changed_end;
+    list->changed_first = is_first ? first : KVT_MIN(list->changed_first, first);
+    list->changed_end = is_first ? end : KVT_MAX(list->changed_end, end);
+}
 
 enum kvt_status kvt_seq_own_page(struct kvt_seq *seq, int layer, enum kvt_region region, int64_t t, int n_friends,
                                  struct kvt_error *err) {
@@ -81,6 +93,7 @@ enum kvt_status kvt_seq_own_page(struct kvt_seq *seq, int layer, enum kvt_region
         pool->ops->copy(pool, list->pages[t], old, bytes);
         *kept = (struct kvt_kept_page){old, t};
     }
+    mark_changed(list, t, t + 1);
     const bool is_first = list->first == list->end;
     list->first = is_first ? t : KVT_MIN(list->first, t);
     list->end = is_first ? t + 1 : KVT_MAX(list->end, t + 1);
@@ -97,6 +110,7 @@ static void drop_kept(struct kvt_seq *seq, bool put_back) {
             if (put_back) {
                 left = *slot;
                 *slot = kept->page;
+                mark_changed(&seq->layers[l].list[region], kept->tile, kept->tile + 1);
             }
             kvt_page_leave(seq->pool, left, plan->layers[l].page[region].bytes);
             kept->page = NULL;
@@ -116,6 +130,7 @@ static void fit_list(struct kvt_pool *pool, struct kvt_page_list *list, size_t b
         if (t >= first && t < end) continue;
         kvt_page_leave(pool, list->pages[t], bytes);
         list->pages[t] = NULL;
+        mark_changed(list, t, t + 1);
     }
     list->first = KVT_MAX(list->first, first);
     list->end = KVT_MAX(KVT_MIN(list->end, end), list->first);
@@ -158,6 +173,7 @@ static void adopt(struct kvt_seq *to, const struct kvt_seq *from) {
             }
             mine->first = theirs->first;
             mine->end = theirs->end;
+            if (mine->first < mine->end) mark_changed(mine, mine->first, mine->end);
         }
         to->layers[l].wide_from = from->layers[l].wide_from;
     }
@@ -167,6 +183,7 @@ static void adopt(struct kvt_seq *to, const struct kvt_seq *from) {
 
 enum kvt_status kvt_seq_fork(struct kvt_seq **out, const struct kvt_seq *seq, struct kvt_error *err) {
     if (seq->step) return kvt_fail(err, KVT_ERR_STATE, "cannot fork a sequence that is in a step");
+    KVT_TRY(kvt_pool_check(seq->pool, err));
     struct kvt_seq *fork;
     KVT_TRY(kvt_seq_create(&fork, seq->pool, seq->max_rows, err));
     kvt_enter(kvt_seq_busy(seq));
@@ -259,5 +276,5 @@ enum kvt_status kvt_seq_read(const struct kvt_seq *seq, int layer, enum kvt_side
         rows += len * stride;
     }
     kvt_exit(kvt_seq_busy(seq));
-    return KVT_OK;
+    return kvt_pool_check(seq->pool, err);
 }

@@ -245,6 +245,7 @@ static enum kvt_status fill(struct kvt_seq *seq, const struct kvt_snapshot *s, s
     if (!rows) return kvt_fail(err, KVT_ERR_NOMEM, "no memory to load %s", s->name);
     enum kvt_status status = KVT_OK;
     for (int l = 0; l < pool->plan->n_layers && status == KVT_OK; l++) status = check_numbers(seq, s, l, rows, err);
+    if (atomic_load(&pool->lost)) status = kvt_pool_check(pool, err);
     kvt_give(&pool->allocator, rows, n_floats, sizeof *rows);
     return status;
 }

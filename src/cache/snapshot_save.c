@@ -153,7 +153,7 @@ static enum kvt_status save(const struct kvt_seq *seq, struct out *out, const st
     for (struct kvt_snap_walk walk = {0}; kvt_snap_next(&walk, plan, seq->n_rows);) put_page(seq, out, &walk, buffer);
     kvt_exit(kvt_seq_busy(seq));
     kvt_give(&seq->pool->allocator, buffer, bytes, 1);
-    return KVT_OK;
+    return kvt_pool_check(seq->pool, err);
 }
 
 static enum kvt_status check(const struct kvt_seq *seq, const struct blob *blob, struct kvt_error *err) {

@@ -75,6 +75,7 @@ static enum kvt_status own_pages(struct kvt_seq *seq, int64_t n_rows, bool *exac
 
 static enum kvt_status trim(struct kvt_seq *seq, int64_t n_rows, bool *out_exact, struct kvt_error *err) {
     KVT_TRY(check(seq, n_rows, err));
+    KVT_TRY(kvt_pool_check(seq->pool, err));
     struct kvt_pool *pool = seq->pool;
     const size_t n_floats = (size_t)KVT_TILE_ROWS * (size_t)pool->plan->max_row;
     bool exact = true;
@@ -82,12 +83,15 @@ static enum kvt_status trim(struct kvt_seq *seq, int64_t n_rows, bool *out_exact
     float *rows = exact ? NULL : kvt_take(&pool->allocator, n_floats, sizeof *rows);
     if (status == KVT_OK && !exact && !rows) status = kvt_fail(err, KVT_ERR_NOMEM, "no memory to trim a sequence");
     if (status == KVT_OK) {
-        for (int l = 0; l < pool->plan->n_layers && !exact; l++) {
-            int64_t first, end;
-            if (!rows_to_widen(seq, l, n_rows, &first, &end)) continue;
-            widen(seq, l, first, end, rows);
-            seq->layers[l].wide_from = first;
-        }
+        int64_t first, end;
+        for (int l = 0; l < pool->plan->n_layers && !exact; l++)
+            if (rows_to_widen(seq, l, n_rows, &first, &end)) widen(seq, l, first, end, rows);
+        status = kvt_pool_check(pool, err);
+    }
+    if (status == KVT_OK) {
+        int64_t first, end;
+        for (int l = 0; l < pool->plan->n_layers && !exact; l++)
+            if (rows_to_widen(seq, l, n_rows, &first, &end)) seq->layers[l].wide_from = first;
         seq->n_rows = n_rows;
         kvt_seq_settle(seq);
         kvt_seq_fit(seq, n_rows);

@@ -76,6 +76,17 @@ def ask(address, body, stream, pace=0.0, leave_after=None):
     return status, "".join(json.loads(e)["choices"][0]["text"] for e in events[:-1])
 
 
+def metrics_of(url):
+    with urllib.request.urlopen(url + "/metrics", timeout=60) as response:
+        return {k: float(v) for k, v in (line.rsplit(" ", 1) for line in response.read().decode().splitlines() if line[0] != "#")}
+
+
+def anonymous(pid):
+    """MiB of a process that are not pages of files."""
+    with open(f"/proc/{pid}/status") as f:
+        return next(int(line.split()[1]) for line in f if line.startswith("RssAnon:")) / 1024
+
+
 def resident(pid):
     with open(f"/proc/{pid}/statm") as f:
         return int(f.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
@@ -142,28 +153,32 @@ def main():
     began = time.monotonic()
     for thread in threads:
         thread.start()
-    memory = []
+    memory, beside = [], []  # all of it; what is neither weights nor pages of the cache
     while any(thread.is_alive() for thread in threads):
         time.sleep(min(10, max(1, 3 * args.minutes)))
         memory.append(resident(server.pid))
+        pages = metrics_of(url)["kvtile_cache_pool_bytes"] / 2**20
+        beside.append(anonymous(server.pid) - pages)
         done = dict(load.counts)
-        print(f"{time.monotonic() - began:6.0f} s  {memory[-1]:7.1f} MiB  {done}", flush=True)
+        print(f"{time.monotonic() - began:6.0f} s  {memory[-1]:7.1f} MiB, pages {pages:6.1f}, beside {beside[-1]:6.1f}  {done}", flush=True)
         if server.poll() is not None or time.monotonic() > load.until + 180:
             break
     alive = sum(thread.is_alive() for thread in threads)
-    with urllib.request.urlopen(url + "/metrics") as response:
-        metrics = {k: float(v) for k, v in (line.rsplit(" ", 1) for line in response.read().decode().splitlines() if line[0] != "#")}
+    metrics = metrics_of(url)
     server.terminate()
     code = server.wait(60)
     seconds = time.monotonic() - began
     cancelled = metrics['kvtile_requests_total{status="cancelled"}']
-    early, late = max(memory[len(memory) // 4:len(memory) // 2] or memory), max(memory[len(memory) // 2:])
+    def halves(samples):
+        return max(samples[len(samples) // 4:len(samples) // 2] or samples), max(samples[len(samples) // 2:])
+    early, late = halves(memory)
     for what in load.wrong[:10]:
         print("wrong:", what)
     print(f"{args.clients} clients, {seconds:.0f} s: {dict(load.counts)}; {metrics['kvtile_generated_tokens_total'] / seconds:.0f} tokens/s; "
           f"{metrics['kvtile_cached_tokens_total']:.0f} of {metrics['kvtile_cached_tokens_total'] + metrics['kvtile_prompt_tokens_total']:.0f} "
           f"prompt tokens were kept; cancelled {cancelled:.0f}")
-    print(f"memory: {early:.1f} MiB in the second quarter, {late:.1f} in the second half; load {os.getloadavg()[0]:.1f}")
+    print(f"memory: {early:.1f} MiB in the second quarter, {late:.1f} in the second half, of which beside weights and pages {halves(beside)[0]:.1f} and "
+          f"{halves(beside)[1]:.1f}; load {os.getloadavg()[0]:.1f}")
     ok = not load.wrong and alive == 0 and code == 0 and load.counts["right"] > 0 and late <= early * 1.05 + 8
     print("ok" if ok else f"NOT ok: {len(load.wrong)} wrong, {alive} clients without an end, status {code}")
     return 0 if ok else 1

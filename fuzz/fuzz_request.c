@@ -47,7 +47,7 @@ static void check_ask(const struct kvt_ask *ask, bool chat, int most) {
     check_ids(&ask->prompt);
     must(ask->prompt.len >= 1 && ask->max_tokens >= 1 && ask->prompt.len + (size_t)ask->max_tokens <= N_CTX);
     must(most == 0 || ask->max_tokens <= most);
-    must(s->temp >= 0 && s->temp <= 100 && s->top_k >= 0 && s->top_p >= 0 && s->top_p <= 1 && s->min_p >= 0 &&
+    must(s->temp >= 0 && s->temp <= 100 && s->top_k >= 0 && s->top_p > 0 && s->top_p <= 1 && s->min_p >= 0 &&
          s->min_p <= 1);
     must(ask->n_top >= 0 && ask->n_top <= KVT_TOP_MAX && (ask->logprobs || ask->n_top == 0));
     must(ask->stops.n >= 0 && ask->stops.n <= KVT_STOPS_MAX);

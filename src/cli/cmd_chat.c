@@ -210,6 +210,7 @@ static enum kvt_status begin(struct kvt_chat *c, struct kvt_error *err) {
     const char *source = NULL;
     KVT_TRY(kvt_kv_resolve(&wish, &s->kv, NULL, err)); /* nonsense is found before any work */
     if (s->gen.level) KVT_TRY(kvt_level_parse(&level, s->gen.level, err));
+    kvt_term_catch_end(); /* what was said is to be saved, and the terminal given back */
     KVT_TRY(kvt_engine_open(&c->engine, s->gen.n_threads, s->gen.quiet, err));
     KVT_TRY(kvt_line_open(&c->line, err)); /* what is typed from here on is for the first turn */
     KVT_TRY(kvt_engine_load(&c->engine, s->model, err));
@@ -219,7 +220,6 @@ static enum kvt_status begin(struct kvt_chat *c, struct kvt_error *err) {
     kvt_talk_init(&c->talk, c->engine.model, c->session, family, source);
     if (s->session && access(s->session, F_OK) == 0) KVT_TRY(kvt_chat_load(c, s->session, err));
     if (s->system) KVT_TRY(kvt_talk_set_system(&c->talk, s->system, strlen(s->system), err));
-    kvt_term_catch_end(); /* what was said is to be saved */
     if (kvt_line_is_typed(c->line) && !s->gen.quiet)
         fprintf(stderr, "%s, %s, %d tokens of context; /help lists the commands\n",
                 kvt_model_info(c->engine.model).name, kvt_plan_kv(kvt_session_plan(c->session)),

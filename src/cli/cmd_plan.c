@@ -159,16 +159,28 @@ static enum kvt_status make_row(struct work *w, struct kvt_plan_row *row, struct
     return KVT_OK;
 }
 
+/* The names of the table's caches: f16 and those that were asked for, each once. */
+static int name_rows(const char *names[KVT_OPT_TEXTS_MAX + 1], const struct kvt_opt_texts *asked) {
+    int n = 0;
+    for (int i = 0; i < asked->n + 1; i++) {
+        const char *name = i == 0 ? "f16" : asked->items[i - 1];
+        int k = 0;
+        while (k < n && strcmp(names[k], name) != 0) k++;
+        if (k == n) names[n++] = name;
+    }
+    return n;
+}
+
 static enum kvt_status make_rows(struct work *w, struct kvt_error *err) {
     const struct kvt_opt_texts *asked = &w->settings->kv;
-    const int n = asked->n ? asked->n + 1 : (int)KVT_ARRAY_LEN(usual);
+    const char *names[KVT_OPT_TEXTS_MAX + 1];
+    const int n = asked->n ? name_rows(names, asked) : (int)KVT_ARRAY_LEN(usual);
     w->report.rows = kvt_take_zero(&kvt_allocator_libc, (size_t)n, sizeof *w->report.rows);
     w->files = kvt_take(&kvt_allocator_libc, (size_t)n, sizeof *w->files);
     if (!w->report.rows || !w->files) return kvt_fail(err, KVT_ERR_NOMEM, "no memory for a table of %d caches", n);
     w->report.n_rows = n;
     for (int i = 0; i < n; i++) {
-        const char *name = !asked->n ? usual[i] : i == 0 ? "f16" : asked->items[i - 1];
-        KVT_TRY(make_row(w, &w->report.rows[i], &w->files[i], name, err));
+        KVT_TRY(make_row(w, &w->report.rows[i], &w->files[i], asked->n ? names[i] : usual[i], err));
     }
     return KVT_OK;
 }

@@ -68,7 +68,9 @@ struct run {
     struct kvt_ids ids;
     struct kvt_utf8_stream utf8;
     struct kvt_summary summary;
-    bool ends_line; /* whether the text so far ends one */
+    bool ends_line;        /* whether the text so far ends one */
+    enum kvt_status saved; /* of the prompt's cache, and why not */
+    struct kvt_error unsaved;
 };
 
 static enum kvt_status no_memory(struct kvt_error *err, enum kvt_status status) {
@@ -173,8 +175,8 @@ static enum kvt_status prefill(struct run *r, struct kvt_error *err) {
     r->summary.prompt_seconds = kvt_clock_seconds() - start;
     r->summary.n_prompt_done = kvt_session_n_rows(r->session);
     r->summary.reuse = cache->path ? &cache->reuse : NULL;
-    if (status != KVT_OK || !cache->path) return status;
-    return kvt_prompt_cache_save(cache, r->session, err);
+    if (status == KVT_OK && cache->path) r->saved = kvt_prompt_cache_save(cache, r->session, &r->unsaved);
+    return status;
 }
 
 /* ---- the text --------------------------------------------------------------------------------------------------------- */
@@ -275,7 +277,8 @@ static enum kvt_status run_all(struct run *r, struct kvt_error *err) {
         r->summary.ended_by = err->text[0] ? "a failure" : "a closed pipe";
     end_line(r);
     if (!r->settings->gen.quiet) kvt_summary_print(&r->summary);
-    return status;
+    if (status != KVT_OK || r->saved == KVT_OK) return status;
+    return kvt_fail(err, r->saved, "%s", r->unsaved.text); /* the text came first */
 }
 
 static void finish(struct run *r) {

@@ -259,6 +259,8 @@ static enum kvt_status serve_all(struct serve *s, struct kvt_error *err) {
         return kvt_fail(err, KVT_ERR_UNSUPPORTED,
                         "this kvtile was built without libmicrohttpd (Debian: libmicrohttpd-dev), "
                         "which serve needs; install it and build again");
+    if (s->settings->body == 0)
+        return kvt_fail(err, KVT_ERR_ARG, "--body-limit 0 would refuse every request; it takes a size such as 8M");
     KVT_TRY(kvt_engine_open(&s->engine, s->settings->n_threads, s->settings->quiet, err));
     KVT_TRY(kvt_engine_load(&s->engine, s->settings->model, err));
     KVT_TRY(choose_cache(s, err));

@@ -73,6 +73,7 @@ static enum kvt_status read_plan(struct kvt_plan_file *out, const char *path, co
                                  struct kvt_error *err) {
     struct kvt_buf file;
     json_error_t why;
+    if (!path[0]) return kvt_fail(err, KVT_ERR_ARG, "'@' is to be followed by a plan's file, as in @plan.json");
     kvt_buf_init(&file, NULL, FILE_BYTES_MAX);
     enum kvt_status status = kvt_file_read(&file, path, err);
     if (status == KVT_OK) {

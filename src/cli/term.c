@@ -100,7 +100,10 @@ void kvt_term_catch_interrupt(bool breaks_reads) {
 void kvt_term_catch_end(void) { catches_end = true; }
 bool kvt_term_ended(void) { return ended != 0; }
 
-void kvt_term_ignore_broken_pipes(void) { signal(SIGPIPE, SIG_IGN); }
+void kvt_term_ignore_broken_pipes(void) {
+    signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN);
+}
 
 bool kvt_term_interrupted(void) { return interrupted != 0; }
 

@@ -41,7 +41,7 @@ void kvt_term_release_keys(void); /* async-signal-safe; also where none are held
 /* From the next catch on a terminal that goes away and a request to end (SIGHUP, SIGTERM) count as a Ctrl-C that is never forgotten. */
 void kvt_term_catch_end(void);
 bool kvt_term_ended(void);
-/* Broken pipes become write errors. */
+/* Broken pipes, and files that reach the limit of a process (ulimit -f), become write errors. */
 void kvt_term_ignore_broken_pipes(void);
 
 /* The processors that this process may use: its affinity mask and its control group's quota. At least 1. */

@@ -14,6 +14,9 @@ enum { COMPLETION_TOKENS = 16 }; /* of /v1/completions, where max_tokens is not 
 enum kvt_status kvt_ask_parse(json_t **out, const char *data, size_t len, struct kvt_error *err) {
     json_error_t where;
     json_t *root = json_loadb(data, len, JSON_REJECT_DUPLICATES, &where);
+    if (!root && json_error_code(&where) == json_error_null_character)
+        return kvt_fail(err, KVT_ERR_FORMAT, "the body has a text with a NUL (\\u0000) on line %d, which none may hold",
+                        where.line);
     if (!root)
         return kvt_fail(err, KVT_ERR_FORMAT, "the body is no JSON: line %d, column %d: %.150s", where.line,
                         where.column, where.text);
@@ -130,6 +133,10 @@ static enum kvt_status read_sampling(struct kvt_sample_options *out, const json_
     KVT_TRY(read_number(&min_p, body, "min_p", 0, 1, err));
     KVT_TRY(read_integer(&top_k, body, "top_k", -1, 1 << 30, err));
     KVT_TRY(read_integer(&seed, body, "seed", INT64_MIN, INT64_MAX, err));
+    if (top_p == 0) { /* no probability is left but of the likeliest */
+        top_p = 1;
+        top_k = 1;
+    }
     *out = (struct kvt_sample_options){(float)temp, (int)KVT_MAX(top_k, 0), (float)top_p, (float)min_p,
                                        field(body, "seed") ? (uint64_t)seed : random_seed()};
     return KVT_OK;

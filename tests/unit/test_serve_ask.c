@@ -73,6 +73,10 @@ static void a_completion_is_read(void **state) {
     assert_true(ask.logprobs && ask.n_top == 5 && ask.stream && ask.stream_usage && !ask.reuse);
     assert_true(ask.sample.seed == (uint64_t)-4 && ask.sample.temp == 0 && ask.sample.top_k == 0);
     finish(&ask);
+
+    assert_int_equal(read_ask(&ask, "{\"prompt\": \"a\", \"top_p\": 0, \"top_k\": 40}", false, &err), KVT_OK);
+    assert_true(ask.sample.top_p == 1 && ask.sample.top_k == 1); /* the likeliest token alone */
+    finish(&ask);
 }
 
 static void a_chat_is_read(void **state) {
@@ -126,6 +130,7 @@ static void what_cannot_be_done_is_refused_by_name(void **state) {
         {"{\"prompt\": []}", false, KVT_ERR_ARG, "'prompt'"},
         {"{\"prompt\": {}}", false, KVT_ERR_ARG, "'prompt'"},
         {"[1]", false, KVT_ERR_FORMAT, "object"},
+        {"{\"prompt\": \"a\\u0000b\"}", false, KVT_ERR_FORMAT, "NUL"},
         {"{\"prompt\": ", false, KVT_ERR_FORMAT, "line 1"},
         {"{\"prompt\": \"a\", \"prompt\": \"b\"}", false, KVT_ERR_FORMAT, "duplicate"},
         {"{\"messages\": [{\"role\": \"tool\", \"content\": \"x\"}]}", true, KVT_ERR_ARG, "messages[0].role"},

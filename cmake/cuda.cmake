@@ -38,7 +38,7 @@ set(KVT_CUDA_FLAGS_attend -fmad=true)
 
 # Adds the device's sources of a folder to a target, if there are any.
 function(kvt_cuda_sources target folder)
-  file(GLOB src CONFIGURE_DEPENDS ${folder}/*.cu ${folder}/*.cuh ${folder}/*.h)
+  file(GLOB src CONFIGURE_DEPENDS ${folder}/*.cu ${folder}/*.cuh ${folder}/*.c ${folder}/*.h)
   foreach(file ${src})
     get_filename_component(name ${file} NAME)
     if(name MATCHES "^(test_|bench_)?attend.*\\.cu$")

@@ -140,6 +140,10 @@ struct kvt_pool_options {
     uint64_t byte_limit;                   /* of all pages; 0: none */
     const struct kvt_allocator *allocator; /* NULL: the C library */
     const struct kvt_parallel *parallel;   /* NULL: the calling thread. Used by steps */
+    int device;                            /* "cuda": which one, from 0 on. ARG names those that are there */
+    void *
+        stream; /* "cuda": the cudaStream_t in whose order the pool works; NULL: one of its own. Rows that are given in the
+                     device's memory must be ready in that order, or before the call */
 };
 
 /* Pages of one plan on one backend. Must outlive its sequences and steps. */

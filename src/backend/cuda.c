@@ -10,7 +10,7 @@ extern const struct kvt_backend kvt_backend_cuda;
 
 #include <stdio.h>
 
-#include "backend/cuda/cuda.h"
+#include "backend/cuda/pages.h"
 #include "base/check.h"
 
 /* Devices of this machine, or why there are none. */
@@ -31,11 +31,33 @@ static void look(char *text, size_t bytes) {
     }
 }
 
+static enum kvt_status attend(struct kvt_step *step, int layer, const struct kvt_attend *args, struct kvt_error *err) {
+    (void)step, (void)layer, (void)args;
+    return kvt_fail(err, KVT_ERR_UNSUPPORTED, "the backend cuda does not attend yet");
+}
+
 const struct kvt_backend kvt_backend_cuda = {
     .name = "cuda",
     .about = "NVIDIA GPUs, pages in the memory of one",
-    .absent = "pages in a device's memory are not built yet",
     .look = look,
+    .pages = {.open = kvt_cuda_pool_open,
+              .close = kvt_cuda_pool_close,
+              .seq_open = kvt_cuda_seq_open,
+              .seq_close = kvt_cuda_seq_close,
+              .step_open = kvt_cuda_step_open,
+              .step_close = kvt_cuda_step_close,
+              .begin = kvt_cuda_step_begin,
+              .end = kvt_cuda_step_end,
+              .append = kvt_cuda_step_append,
+              .reserved = kvt_cuda_pool_reserved,
+              .take = kvt_cuda_page_take,
+              .give = kvt_cuda_page_give,
+              .copy = kvt_cuda_page_copy,
+              .read = kvt_cuda_page_read,
+              .write = kvt_cuda_page_write,
+              .encode = kvt_cuda_page_encode,
+              .decode = kvt_cuda_page_decode},
+    .attend = attend,
 };
 
 #else

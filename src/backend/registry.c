@@ -29,10 +29,18 @@ static const struct kvt_backend *find(const char *name) {
     return NULL;
 }
 
+/* Options of a caller whose struct may end before ours. */
+static struct kvt_pool_options whole_options(const struct kvt_pool_options *options) {
+    struct kvt_pool_options whole = {0};
+    const size_t first = offsetof(struct kvt_pool_options, device); /* all that the first version has */
+    if (options) memcpy(&whole, options, KVT_MIN(KVT_MAX(options->struct_size, first), sizeof whole));
+    whole.struct_size = sizeof whole;
+    return whole;
+}
+
 enum kvt_status kvt_pool_create(struct kvt_pool **out, const struct kvt_plan *plan,
                                 const struct kvt_pool_options *options, struct kvt_error *err) {
-    const struct kvt_pool_options none = {.struct_size = sizeof none};
-    const struct kvt_pool_options *o = options ? options : &none;
+    const struct kvt_pool_options whole = whole_options(options), *o = &whole;
     const struct kvt_backend *backend = o->backend ? find(o->backend) : backends[0];
     if (!backend) return kvt_fail(err, KVT_ERR_ARG, "unknown backend '%s'; known:%s", o->backend, known);
     if (backend->absent)

@@ -29,8 +29,11 @@ struct Visit {
     ~Visit() { kvt_cuda_leave(before); }
 };
 
-/* Compiled in for every kernel of the build if for this one: asking for it says whether the device can run them. */
-__global__ void probe() {}
+/* Also what is asked for to learn whether the device can run this build's code. */
+__global__ void set_entries(const struct kvt_cuda_entry *entries, int n) {
+    const int i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
+    if (i < n) *entries[i].slot = entries[i].value;
+}
 
 } // namespace
 
@@ -84,15 +87,15 @@ static enum kvt_status device_exists(int device, struct kvt_error *err) {
     return kvt_fail(err, KVT_ERR_ARG, "there is no CUDA device %d; found: %s", device, names);
 }
 
-enum kvt_status kvt_cuda_open(struct kvt_cuda *out, int device, struct kvt_error *err) {
+enum kvt_status kvt_cuda_open(struct kvt_cuda *out, int device, void *stream, struct kvt_error *err) {
     KVT_TRY(device_exists(device, err));
     struct kvt_cuda_about about;
     KVT_TRY(kvt_cuda_describe(&about, device, err));
-    struct kvt_cuda cuda = {device, about.n_multiprocessors, nullptr};
+    struct kvt_cuda cuda = {device, about.n_multiprocessors, stream, stream == nullptr};
     Visit visit(&cuda, err);
     KVT_TRY(visit.status);
     cudaFuncAttributes attributes;
-    const cudaError_t error = cudaFuncGetAttributes(&attributes, probe);
+    const cudaError_t error = cudaFuncGetAttributes(&attributes, set_entries);
     if (error == cudaErrorNoKernelImageForDevice || error == cudaErrorInvalidDeviceFunction) {
         (void)cudaGetLastError();
         return kvt_fail(err, KVT_ERR_UNSUPPORTED,
@@ -100,16 +103,16 @@ enum kvt_status kvt_cuda_open(struct kvt_cuda *out, int device, struct kvt_error
                         device, about.name, about.major, about.minor);
     }
     KVT_TRY(check(error, "looking for this build's code", err));
-    cudaStream_t stream;
-    KVT_TRY(check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "making a stream", err));
-    cuda.stream = stream;
+    cudaStream_t own = nullptr;
+    if (!stream) KVT_TRY(check(cudaStreamCreateWithFlags(&own, cudaStreamNonBlocking), "making a stream", err));
+    if (!stream) cuda.stream = own;
     *out = cuda;
     return KVT_OK;
 }
 
 void kvt_cuda_close(struct kvt_cuda *cuda) {
     Visit visit(cuda, nullptr);
-    if (cuda->stream) (void)cudaStreamDestroy(stream_of(cuda));
+    if (cuda->owns_stream && cuda->stream) (void)cudaStreamDestroy(stream_of(cuda));
     (void)cudaGetLastError();
     cuda->stream = nullptr;
 }
@@ -178,33 +181,58 @@ void kvt_cuda_give_pinned(const struct kvt_cuda *cuda, void *host) {
 
 /* ---- on the stream ----------------------------------------------------------------------------------------------------- */
 
-enum kvt_status kvt_cuda_clear(const struct kvt_cuda *cuda, void *device, size_t bytes, struct kvt_error *err) {
-    Visit visit(cuda, err);
-    KVT_TRY(visit.status);
-    return check(cudaMemsetAsync(device, 0, bytes, stream_of(cuda)), "clearing memory", err);
-}
-
-static enum kvt_status move(const struct kvt_cuda *cuda, void *to, const void *from, size_t bytes, cudaMemcpyKind kind,
-                            struct kvt_error *err) {
-    Visit visit(cuda, err);
-    KVT_TRY(visit.status);
-    return check(cudaMemcpyAsync(to, from, bytes, kind, stream_of(cuda)), "copying", err);
-}
-
-enum kvt_status kvt_cuda_copy(const struct kvt_cuda *cuda, void *device, const void *from, size_t bytes,
+enum kvt_status kvt_cuda_fill(const struct kvt_cuda *cuda, void *device, int byte, size_t bytes,
                               struct kvt_error *err) {
-    return move(cuda, device, from, bytes, cudaMemcpyDeviceToDevice, err);
+    Visit visit(cuda, err);
+    KVT_TRY(visit.status);
+    return check(cudaMemsetAsync(device, byte, bytes, stream_of(cuda)), "filling memory", err);
 }
 
-enum kvt_status kvt_cuda_copy_in(const struct kvt_cuda *cuda, void *device, const void *host, size_t bytes,
-                                 struct kvt_error *err) {
-    return move(cuda, device, host, bytes, cudaMemcpyHostToDevice, err);
+enum kvt_status kvt_cuda_copy(const struct kvt_cuda *cuda, void *to, const void *from, size_t bytes,
+                              struct kvt_error *err) {
+    Visit visit(cuda, err);
+    KVT_TRY(visit.status);
+    return check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream_of(cuda)), "copying", err);
 }
 
-enum kvt_status kvt_cuda_copy_out(const struct kvt_cuda *cuda, void *host, const void *device, size_t bytes,
-                                  struct kvt_error *err) {
-    KVT_TRY(move(cuda, host, device, bytes, cudaMemcpyDeviceToHost, err));
-    return kvt_cuda_wait(cuda, err);
+enum kvt_status kvt_cuda_pack(const struct kvt_cuda *cuda, void *device, const void *from, size_t row_bytes,
+                              ptrdiff_t step, size_t n, struct kvt_error *err) {
+    Visit visit(cuda, err);
+    KVT_TRY(visit.status);
+    if (step >= static_cast<ptrdiff_t>(row_bytes))
+        return check(cudaMemcpy2DAsync(device, row_bytes, from, static_cast<size_t>(step), row_bytes, n,
+                                       cudaMemcpyDefault, stream_of(cuda)),
+                     "copying rows", err);
+    for (size_t i = 0; i < n; i++)
+        KVT_TRY(check(cudaMemcpyAsync(static_cast<char *>(device) + i * row_bytes,
+                                      static_cast<const char *>(from) + static_cast<ptrdiff_t>(i) * step, row_bytes,
+                                      cudaMemcpyDefault, stream_of(cuda)),
+                      "copying rows", err));
+    return KVT_OK;
+}
+
+enum kvt_status kvt_cuda_take_table(const struct kvt_cuda *cuda, void **device, size_t bytes, struct kvt_error *err) {
+    Visit visit(cuda, err);
+    KVT_TRY(visit.status);
+    void *taken = nullptr;
+    KVT_TRY(check(cudaMallocAsync(&taken, bytes, stream_of(cuda)), "taking memory for a table", err));
+    *device = taken;
+    return KVT_OK;
+}
+
+void kvt_cuda_give_table(const struct kvt_cuda *cuda, void *device) {
+    if (!device) return;
+    Visit visit(cuda, nullptr);
+    if (cudaFreeAsync(device, stream_of(cuda)) != cudaSuccess) (void)cudaGetLastError();
+}
+
+enum kvt_status kvt_cuda_set_entries(const struct kvt_cuda *cuda, const struct kvt_cuda_entry *entries, int n,
+                                     struct kvt_error *err) {
+    if (n == 0) return KVT_OK;
+    Visit visit(cuda, err);
+    KVT_TRY(visit.status);
+    set_entries<<<static_cast<unsigned>((n + 127) / 128), 128, 0, stream_of(cuda)>>>(entries, n);
+    return kvt_cuda_launched("writing tables of pages", err);
 }
 
 enum kvt_status kvt_cuda_wait(const struct kvt_cuda *cuda, struct kvt_error *err) {

@@ -141,7 +141,7 @@ enum kvt_status kvt_cuda_encode(const struct kvt_cuda_encode_args *args, void *s
     a.source = args->source;
     a.jobs = args->jobs;
     a.bad = args->bad;
-    a.limit = kvt_codec_limit(args->codec, args->side, args->d);
+    a.limit = args->limit > 0 ? args->limit : kvt_codec_limit(args->codec, args->side, args->d);
     a.unit_rows = cut.rows, a.unit_channels = cut.channels;
     a.n_row_units = units_of_rows(args->most_rows, cut.rows);
     a.rotation = rotation_of(a.tile);

@@ -46,6 +46,7 @@ struct kvt_cuda_encode_args {
     /* Device, or null: one number, that the caller has set to UINT64_MAX. Elements of matrices that are no finite number or larger than
      * kvt_codec_limit leave there the first of them: job << 32 | row of the tile << 16 | channel. Their tile's bytes are then undefined. */
     uint64_t *bad;
+    float limit; /* in the place of kvt_codec_limit; 0: that */
 };
 
 /* Whether kvt_cuda_encode takes a codec for rows of d elements. UNSUPPORTED with a sentence where not. */

@@ -167,3 +167,12 @@ enum kvt_status kvt_file_write(const char *path, const void *data, size_t bytes,
     kvt_writer_add(&w, data, bytes);
     return kvt_writer_commit(&w, err);
 }
+
+enum kvt_status kvt_file_probe(const char *path, struct kvt_error *err) {
+    struct kvt_writer w;
+    struct stat st;
+    if (stat(path, &st) == 0 && !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode)) return KVT_OK; /* a pipe would wait */
+    KVT_TRY(kvt_writer_open(&w, path, NULL, err));
+    kvt_writer_abandon(&w);
+    return KVT_OK;
+}

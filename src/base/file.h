@@ -32,6 +32,9 @@ void kvt_writer_add(struct kvt_writer *w, const void *data, size_t bytes); /* a 
 KVT_MUST_CHECK enum kvt_status kvt_writer_commit(struct kvt_writer *w, struct kvt_error *err);
 void kvt_writer_abandon(struct kvt_writer *w); /* harmless after commit and on a zeroed writer */
 
+/* Whether a file could be written under that name, before the work whose result it is to hold; nothing stays. */
+KVT_MUST_CHECK enum kvt_status kvt_file_probe(const char *path, struct kvt_error *err);
+
 /* All in one. */
 KVT_MUST_CHECK enum kvt_status kvt_file_write(const char *path, const void *data, size_t bytes, struct kvt_error *err);
 

@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "base/file.h"
 #include "cli/chat.h"
 #include "cli/command.h"
 
@@ -210,6 +211,7 @@ static enum kvt_status begin(struct kvt_chat *c, struct kvt_error *err) {
     const char *source = NULL;
     KVT_TRY(kvt_kv_resolve(&wish, &s->kv, NULL, err)); /* nonsense is found before any work */
     if (s->gen.level) KVT_TRY(kvt_level_parse(&level, s->gen.level, err));
+    if (s->session) KVT_TRY(kvt_file_probe(s->session, err));
     kvt_term_catch_end(); /* what was said is to be saved, and the terminal given back */
     KVT_TRY(kvt_engine_open(&c->engine, s->gen.n_threads, s->gen.quiet, err));
     KVT_TRY(kvt_line_open(&c->line, err)); /* what is typed from here on is for the first turn */

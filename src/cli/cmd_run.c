@@ -264,6 +264,7 @@ static enum kvt_status run_all(struct run *r, struct kvt_error *err) {
     KVT_TRY(kvt_kv_resolve(&wish, &r->settings->kv, NULL, err)); /* nonsense is found before any work */
     if (r->settings->gen.level) KVT_TRY(kvt_level_parse(&level, r->settings->gen.level, err));
     KVT_TRY(read_prompt(r, err));
+    if (r->settings->prompt_cache && !r->settings->read_only) KVT_TRY(kvt_file_probe(r->settings->prompt_cache, err));
     KVT_TRY(kvt_engine_open(&r->engine, r->settings->gen.n_threads, r->settings->gen.quiet,
                             err)); /* Ctrl-C means more from here on */
     KVT_TRY(load(r, err));

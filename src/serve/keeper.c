@@ -92,8 +92,7 @@ enum kvt_status kvt_keeper_init(struct kvt_keeper *k, struct kvt_runner *runner,
     char probe[4096];
     const int n = snprintf(probe, sizeof probe, "%s/%sprobe", options->kv_dir, k->mark);
     if (n < 0 || (size_t)n >= sizeof probe) return kvt_fail(err, KVT_ERR_ARG, "the name of --kv-dir is too long");
-    KVT_TRY(kvt_file_write(probe, "", 0, err));
-    (void)remove(probe);
+    KVT_TRY(kvt_file_probe(probe, err));
     kvt_keeper_find_files(k);
     return KVT_OK;
 }

@@ -142,6 +142,15 @@ static void a_write_replaces_at_once_or_not_at_all(void **state) {
     assert_content(path, "new");
     assert_int_equal(n_files(), 1);
 
+    /* A probe leaves nothing, and finds out what a write would. */
+    assert_int_equal(kvt_file_probe(path, &err), KVT_OK);
+    assert_content(path, "new");
+    assert_int_equal(kvt_file_probe(in_folder("other"), &err), KVT_OK);
+    assert_int_equal(n_files(), 1);
+    assert_int_equal(kvt_file_probe(in_folder("absent/other"), &err), KVT_ERR_IO);
+    assert_int_equal(kvt_file_probe("/dev/null", &err), KVT_OK);
+    path = in_folder("out");
+
     /* Two writers of one file do not meet; the last one wins. */
     struct kvt_writer v;
     assert_int_equal(kvt_writer_open(&w, path, NULL, &err), KVT_OK);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Stands in for a GPU where there is none: kernels, compiled as C++, run block by block. A thread runs until it waits for its warp or its
- * block; then the next has its turn, from the first to the last or from the last to the first. What is left out of a kernel, a wait or
- * an initial value, shows as different results.
+ * Stands in for a GPU where there is none: kernels, compiled as C++, run block by block. A thread runs until it waits for its warp, a warp
+ * until it waits for its block, from the first to the last or from the last to the first. What is left out of a kernel, a wait or an
+ * initial value, shows as different results.
  */
 #ifndef TESTS_CUDA_ON_HOST_H
 #define TESTS_CUDA_ON_HOST_H
@@ -77,26 +77,34 @@ inline void resume(int i) {
 
 /* Lets those of a warp go on whose whole mask waits. */
 inline bool release_warp(int first) {
+    thread *const warp = the_block.threads + first;
     bool any = false;
-    for (int i = first; i < first + 32; i++) {
-        thread &t = the_block.threads[i];
-        if (t.waits != FOR_WARP) continue;
-        bool all = true;
-        for (int j = 0; j < 32; j++)
-            if (t.mask >> j & 1)
-                all &= the_block.threads[first + j].waits == FOR_WARP && the_block.threads[first + j].mask == t.mask;
+    for (int i = 0; i < 32; i++) {
+        const unsigned mask = warp[i].mask;
+        bool all = warp[i].waits == FOR_WARP;
+        for (int j = 0; j < 32 && all; j++)
+            if (mask >> j & 1) all = warp[j].waits == FOR_WARP && warp[j].mask == mask;
         if (!all) continue;
-        const unsigned mask = t.mask;
         uint64_t given[32];
-        for (int j = 0; j < 32; j++) given[j] = the_block.threads[first + j].given;
+        for (int j = 0; j < 32; j++) given[j] = warp[j].given;
         for (int j = 0; j < 32; j++)
             if (mask >> j & 1) {
-                memcpy(the_block.threads[first + j].got, given, sizeof given);
-                the_block.threads[first + j].waits = RUNS;
+                memcpy(warp[j].got, given, sizeof given);
+                warp[j].waits = RUNS;
             }
         any = true;
     }
     return any;
+}
+
+/* A warp as far as it gets alone: what it should have waited for has then not happened. */
+inline void run_warp(int first) {
+    do
+        for (int k = 0; k < 32; k++) {
+            const int i = first + (backwards ? 31 - k : k);
+            if (the_block.threads[i].waits == RUNS) resume(i);
+        }
+    while (release_warp(first));
 }
 
 inline void run_block(int n) {
@@ -105,29 +113,19 @@ inline void run_block(int n) {
     memset(b.shared, 0xAA, sizeof b.shared);
     for (int i = 0; i < n; i++) b.threads[i].begun = false, b.threads[i].waits = RUNS;
     for (;;) {
-        bool moved = false;
         int ended = 0, waiting = 0;
-        for (int k = 0; k < n; k++) {
-            const int i = backwards ? n - 1 - k : k;
-            if (b.threads[i].waits != RUNS) continue;
-            resume(i);
-            moved = true;
-        }
-        for (int w = 0; w < n; w += 32) moved |= release_warp(w);
+        for (int w = 0; w < n; w += 32) run_warp(backwards ? n - 32 - w : w);
         for (int i = 0; i < n; i++) {
             ended += b.threads[i].waits == ENDED;
             waiting += b.threads[i].waits == FOR_BLOCK;
         }
         if (ended == n) return;
-        if (waiting == n) {
-            for (int i = 0; i < n; i++) b.threads[i].waits = RUNS;
-            moved = true;
-        }
-        if (!moved) {
+        if (waiting < n) {
             fprintf(stderr, "on_host: threads wait for each other: %d of %d at the block's wait, %d at their end\n",
                     waiting, n, ended);
             abort();
         }
+        for (int i = 0; i < n; i++) b.threads[i].waits = RUNS;
     }
 }
 

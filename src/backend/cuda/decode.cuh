@@ -127,21 +127,24 @@ KVT_DEVICE void decode_class_unit(float *x, int pitch, const struct decode_args 
     }
 }
 
-KVT_KERNEL(UNIT_THREADS) decode_rows(KVT_ARGS struct decode_args a) {
+enum { DECODE_THREADS = 256 };
+
+KVT_KERNEL(DECODE_THREADS) decode_rows(KVT_ARGS struct decode_args a) {
     const struct kvt_cuda_decode_job job = a.jobs[blockIdx.x];
     const int d = a.tile.side == KVT_SIDE_K ? a.tile.n_terms : a.tile.n_lanes, pitch = d | 1;
-    const int row0 = (job.first / UNIT_ROWS + (int)blockIdx.y) * UNIT_ROWS;
-    const int from = KVT_MAX(job.first - row0, 0), end = KVT_MIN(job.first + job.n - row0, UNIT_ROWS);
+    const int row0 = (job.first / KVT_BLOCK_LANES + (int)blockIdx.y) * KVT_BLOCK_LANES;
+    const int from = KVT_MAX(job.first - row0, 0), end = KVT_MIN(job.first + job.n - row0, KVT_BLOCK_LANES);
     const unsigned char *bytes = static_cast<const unsigned char *>(job.tile);
     float *x = reinterpret_cast<float *>(kvt_shared);
     if (from >= end) return;
     if (a.tile.kind == KVT_TILE_CLASS)
-        decode_class_unit(x, pitch, a, bytes, row0, from, end, reinterpret_cast<uint16_t *>(x + UNIT_ROWS * pitch));
+        decode_class_unit(x, pitch, a, bytes, row0, from, end,
+                          reinterpret_cast<uint16_t *>(x + KVT_BLOCK_LANES * pitch));
     else
         decode_unit(x, pitch, a, bytes, row0, from, end);
     __syncthreads();
     if (a.tile.format.rotated) {
-        const struct unit u = {0, UNIT_ROWS, 0, d, 0, UNIT_ROWS, 0, d, pitch};
+        const struct unit u = {0, KVT_BLOCK_LANES, 0, d, 0, KVT_BLOCK_LANES, 0, d, pitch};
         rotate_unit(x, u, false, a.rotation, false);
     }
     for (int r = from + warp_in_block(); r < end; r += warps_of_block())

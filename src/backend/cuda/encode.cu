@@ -35,22 +35,28 @@ size_t unit_bytes(const struct kvt_tile &tile, int rows, int channels) {
     return (size_t)terms * pitch * sizeof(float) + (size_t)code_quads(terms) * pitch * 4;
 }
 
+/* Rows of a step of codes, on the side V. */
+int step_rows(const struct kvt_tile &tile) { return kvt_planes_of(tile.format.bits).step_quads * 4; }
+
 struct cut cut_plain(const struct kvt_tile &tile) {
-    return {UNIT_ROWS, 32, UNIT_THREADS, unit_bytes(tile, UNIT_ROWS, 32)};
+    return {KVT_BLOCK_LANES, 32, UNIT_THREADS, unit_bytes(tile, KVT_BLOCK_LANES, 32)};
 }
 
-/* Units are as small as groups and steps of codes allow; rows that are rotated stay whole. */
+/* Units are as small as groups and steps of codes allow, rows that are rotated stay whole; a warp for each group, if it can be. */
 struct cut cut_groups(const struct kvt_tile &tile) {
     const bool is_k = tile.side == KVT_SIDE_K, fold = tile.kind == KVT_TILE_FOLD;
-    const int rows = is_k && fold ? KVT_MAX(tile.lane_group, UNIT_ROWS) : UNIT_ROWS;
-    int channels = is_k && fold ? 32 : round_up(fold ? tile.lane_group : tile.term_group, 32);
+    const int rows = !is_k ? step_rows(tile) : fold ? KVT_MAX(tile.lane_group, KVT_BLOCK_LANES) : KVT_BLOCK_LANES;
+    const int group = tile.format.scale == KVT_SCALE_NONE ? 32 : fold ? tile.lane_group : tile.term_group;
+    int channels = is_k && fold ? 32 : round_up(group, 32);
     if (tile.format.rotated || channels > row_size(tile)) channels = row_size(tile);
-    return {rows, channels, UNIT_THREADS, unit_bytes(tile, rows, channels)};
+    const int n_lines = is_k && fold ? channels : rows, of_line = is_k && fold ? rows : channels;
+    const int n_tasks = n_lines * round_up(of_line, 32) / KVT_MAX(group, KVT_WARP);
+    return {rows, channels, KVT_MIN(KVT_MAX(n_tasks, 2) * KVT_WARP, UNIT_THREADS), unit_bytes(tile, rows, channels)};
 }
 
 struct cut cut_vu(const struct kvt_tile &tile) {
-    const int d = tile.n_lanes;
-    return {UNIT_ROWS, d, UNIT_THREADS, (size_t)code_quads(UNIT_ROWS) * (d | 1) * 4};
+    const int d = tile.n_lanes, rows = step_rows(tile);
+    return {rows, d, KVT_MIN(rows * KVT_WARP, UNIT_THREADS / 2), (size_t)code_quads(rows) * (d | 1) * 4};
 }
 
 /* A whole tile. */
@@ -63,7 +69,7 @@ struct cut cut_kq(const struct kvt_tile &tile) {
 struct cut cut_kvarn(const struct kvt_tile &tile) {
     const int d = row_size(tile);
     const size_t w = KVT_SLICE * KVARN_PITCH,
-                 rows = tile.side == KVT_SIDE_K ? (size_t)d * (UNIT_ROWS | 1) : (size_t)UNIT_ROWS * (d | 1);
+                 rows = tile.side == KVT_SIDE_K ? (size_t)d * (KVT_BLOCK_LANES | 1) : (size_t)KVT_BLOCK_LANES * (d | 1);
     return {KVT_TILE_ROWS, KVT_SLICE, KVARN_THREADS,
             KVARN_CODES_AT + KVARN_CODES_BYTES + KVT_MAX(w, rows) * sizeof(float)};
 }
@@ -162,9 +168,10 @@ enum kvt_status kvt_cuda_decode(const struct kvt_cuda_decode_args *args, void *s
     a.jobs = args->jobs;
     a.stride = args->stride;
     a.rotation = rotation_of(a.tile);
-    const size_t shared_bytes = (size_t)UNIT_ROWS * (args->d | 1) * sizeof(float) + KVT_LATENT_MAX * sizeof(uint16_t);
-    const char *fault = launch(decode_rows, args->n_jobs, units_of_rows(args->most_rows, UNIT_ROWS), UNIT_THREADS,
-                               shared_bytes, stream, a);
+    const size_t shared_bytes =
+        (size_t)KVT_BLOCK_LANES * (args->d | 1) * sizeof(float) + KVT_LATENT_MAX * sizeof(uint16_t);
+    const char *fault = launch(decode_rows, args->n_jobs, units_of_rows(args->most_rows, KVT_BLOCK_LANES),
+                               DECODE_THREADS, shared_bytes, stream, a);
     if (!fault) return KVT_OK;
     return kvt_fail(err, KVT_ERR_DEVICE, "CUDA, decoding %d tiles of %s: %s", args->n_jobs, args->codec->info.name,
                     fault);

@@ -8,7 +8,12 @@
 
 #include "backend/cuda/encode_unit.cuh"
 
-enum { KQ_THREADS = 1024, KQ_PARTS = KVT_TILE_ROWS / KVT_WARP, KQ_FACTOR_MOST = 37 };
+enum {
+    KQ_THREADS = 1024,
+    KQ_PARTS = KVT_TILE_ROWS / KVT_WARP,
+    KQ_CHANNELS = KVT_SLICE / (KQ_THREADS / KVT_WARP),
+    KQ_FACTOR_MOST = 37
+};
 #define KQ_F16_MOST 65504.0f
 #define KQ_LEAST    0x1p-100f
 #define KQ_ALL      0xFFFFFFFFu
@@ -56,21 +61,42 @@ KVT_DEVICE float sum_queries(const unsigned char *bytes, int d, int c) {
     return sum;
 }
 
-/* Extremes of all channels; a zero is the first row's that has one. */
+/* Elements of a slice: x[j][k] is row 32 k + this thread's of the warp's channel c0 + 32 j + its place. All are on their way before one
+ * is waited for. */
+KVT_DEVICE void load_slice(float (&x)[KQ_CHANNELS][KQ_PARTS], const struct encode_args &a,
+                           const struct kvt_cuda_job &job, int c0, int n) {
+#pragma unroll
+    for (int j = 0; j < KQ_CHANNELS; j++)
+#pragma unroll
+        for (int k = 0; k < KQ_PARTS; k++) {
+            const int i = j * KVT_WARP + warp_in_block();
+            if (i < n) x[j][k] = load_element(a, job, k * KVT_WARP + thread_in_warp(), c0 + i);
+        }
+}
+
+/* Extremes of a channel; a zero is the first row's that has one. */
+KVT_DEVICE void measure_channel(struct kq_shared *s, const float (&x)[KQ_PARTS], int c) {
+    float hi = -INFINITY, lo = INFINITY;
+#pragma unroll
+    for (int k = 0; k < KQ_PARTS; k++) lo = x[k] < lo ? x[k] : lo, hi = x[k] > hi ? x[k] : hi;
+    lo = -warp_max(-lo), hi = warp_max(hi);
+    if (lo == 0)
+#pragma unroll
+        for (int k = KQ_PARTS - 1; k >= 0; k--) {
+            const unsigned zeros = __ballot_sync(KQ_ALL, x[k] == 0);
+            if (zeros) lo = __shfl_sync(KQ_ALL, x[k], __ffs((int)zeros) - 1);
+        }
+    if (thread_in_warp() == 0) s->lo[c] = lo, s->range[c] = hi - lo;
+}
+
 KVT_DEVICE void measure(struct kq_shared *s, const struct encode_args &a, const struct kvt_cuda_job &job, int d) {
-    for (int c = warp_in_block(); c < d; c += warps_of_block()) {
-        float x[KQ_PARTS], hi = -INFINITY, lo = INFINITY;
+    for (int c0 = 0; c0 < d; c0 += KVT_SLICE) {
+        const int n = KVT_MIN(KVT_SLICE, d - c0);
+        float x[KQ_CHANNELS][KQ_PARTS];
+        load_slice(x, a, job, c0, n);
 #pragma unroll
-        for (int k = 0; k < KQ_PARTS; k++) x[k] = load_element(a, job, k * KVT_WARP + thread_in_warp(), c);
-#pragma unroll
-        for (int k = 0; k < KQ_PARTS; k++) lo = x[k] < lo ? x[k] : lo, hi = x[k] > hi ? x[k] : hi;
-        lo = -warp_max(-lo), hi = warp_max(hi);
-        if (lo == 0)
-            for (int k = KQ_PARTS - 1; k >= 0; k--) {
-                const unsigned zeros = __ballot_sync(KQ_ALL, x[k] == 0);
-                if (zeros) lo = __shfl_sync(KQ_ALL, x[k], __ffs((int)zeros) - 1);
-            }
-        if (thread_in_warp() == 0) s->lo[c] = lo, s->range[c] = hi - lo;
+        for (int j = 0; j < KQ_CHANNELS; j++)
+            if (j * KVT_WARP + warp_in_block() < n) measure_channel(s, x[j], c0 + j * KVT_WARP + warp_in_block());
     }
 }
 
@@ -137,8 +163,8 @@ KVT_DEVICE void put_head(struct kq_shared *s, const struct encode_args &a, unsig
 /* ---- one channel --------------------------------------------------------------------------------------------------------- */
 
 /* Its elements in parts of its range; then scale and zero, which are stored. */
-KVT_DEVICE struct kq_fit fit_channel(int (&t)[KQ_PARTS], const struct kq_shared *s, const struct encode_args &a,
-                                     const struct kvt_cuda_job &job, int c, unsigned char *bytes) {
+KVT_DEVICE struct kq_fit fit_channel(int (&t)[KQ_PARTS], const float (&x)[KQ_PARTS], const struct kq_shared *s,
+                                     const struct encode_args &a, int c, unsigned char *bytes) {
     const float range = s->range[c], lo = s->lo[c];
     const float per_range = range >= KQ_LEAST ? KVT_WHOLE_MOST / range : 0;
     const int bits = a.tile.format.bits, k_class = s->classes[c], top = (1 << a.classes.of[k_class].bits) - 1;
@@ -146,7 +172,7 @@ KVT_DEVICE struct kq_fit fit_channel(int (&t)[KQ_PARTS], const struct kq_shared 
     int sum = 0, squares = 0, total = 0, products = 0;
 #pragma unroll
     for (int k = 0; k < KQ_PARTS; k++) {
-        t[k] = kvt_whole_cut((int)rintf((load_element(a, job, k * KVT_WARP + thread_in_warp(), c) - lo) * per_range));
+        t[k] = kvt_whole_cut((int)rintf((x[k] - lo) * per_range));
         int code = kvt_whole_part(t[k], first.inverse);
         if (first.offset) code = KVT_MIN(KVT_MAX((int)kvt_whole_part(code + first.offset, first.round), 0), top);
         sum += code, squares += code * code;
@@ -264,21 +290,23 @@ KVT_KERNEL(KQ_THREADS) encode_kq(KVT_ARGS struct encode_args a) {
     float own_sum = 0, shared_sum = 0; /* of row threadIdx.x */
     for (int c0 = 0; c0 < d; c0 += KVT_SLICE) {
         const int n = KVT_MIN(KVT_SLICE, d - c0);
-        int t[KVT_SLICE / KVT_WARP][KQ_PARTS], own[KQ_PARTS] = {0}, shared[KQ_PARTS] = {0};
-        struct kq_fit fits[KVT_SLICE / KVT_WARP];
+        float x[KQ_CHANNELS][KQ_PARTS];
+        int t[KQ_CHANNELS][KQ_PARTS], own[KQ_PARTS] = {0}, shared[KQ_PARTS] = {0};
+        struct kq_fit fits[KQ_CHANNELS];
+        load_slice(x, a, job, c0, n);
         if (row < KVT_TILE_ROWS) s->own[row] = s->shared[row] = 0;
 #pragma unroll
-        for (int j = 0; j < KVT_SLICE / KVT_WARP; j++) {
+        for (int j = 0; j < KQ_CHANNELS; j++) {
             const int i = j * KVT_WARP + warp_in_block();
             if (i >= n) continue;
-            fits[j] = fit_channel(t[j], s, a, job, c0 + i, bytes);
+            fits[j] = fit_channel(t[j], x[j], s, a, c0 + i, bytes);
             if (thread_in_warp() == 0) s->step[i] = fits[j].step;
         }
         __syncthreads();
         if (warp_in_block() == 0) weigh_steps(s, c0, n);
         __syncthreads();
 #pragma unroll
-        for (int j = 0; j < KVT_SLICE / KVT_WARP; j++) {
+        for (int j = 0; j < KQ_CHANNELS; j++) {
             const int i = j * KVT_WARP + warp_in_block();
             if (i >= n) continue;
             finish_channel(own, shared, t[j], fits[j], s->part[i], (1 << a.classes.of[s->classes[c0 + i]].bits) - 1,

@@ -105,14 +105,14 @@ KVT_DEVICE void kvarn_normalize(const struct kvarn_slice &k, int iterations) {
 KVT_DEVICE void kvarn_load(const struct kvarn_slice &k, float *x, const struct encode_args &a,
                            const struct kvt_cuda_job &job, int first) {
     const bool is_k = a.tile.side == KVT_SIDE_K;
-    const int d = is_k ? a.tile.n_terms : a.tile.n_lanes, n_inner = is_k ? UNIT_ROWS : k.n_c;
-    for (int row0 = 0; row0 < KVT_TILE_ROWS; row0 += UNIT_ROWS) {
-        struct unit u = {0, d, row0, UNIT_ROWS, 0, d, 0, UNIT_ROWS, UNIT_ROWS | 1};
-        if (!is_k) u = {row0, UNIT_ROWS, 0, d, 0, UNIT_ROWS, 0, d, d | 1};
+    const int d = is_k ? a.tile.n_terms : a.tile.n_lanes, n_inner = is_k ? KVT_BLOCK_LANES : k.n_c;
+    for (int row0 = 0; row0 < KVT_TILE_ROWS; row0 += KVT_BLOCK_LANES) {
+        struct unit u = {0, d, row0, KVT_BLOCK_LANES, 0, d, 0, KVT_BLOCK_LANES, KVT_BLOCK_LANES | 1};
+        if (!is_k) u = {row0, KVT_BLOCK_LANES, 0, d, 0, KVT_BLOCK_LANES, 0, d, d | 1};
         load_unit(x, u, a, job);
         __syncthreads();
         rotate_unit(x, u, is_k, a.rotation, true);
-        for (int o = warp_in_block(); o < (is_k ? k.n_r : UNIT_ROWS); o += warps_of_block())
+        for (int o = warp_in_block(); o < (is_k ? k.n_r : KVT_BLOCK_LANES); o += warps_of_block())
             for (int i = thread_in_warp(); i < n_inner; i += KVT_WARP) {
                 if (is_k)
                     k.s->v[o * KVARN_PITCH + row0 + i] = x[(first + o) * u.pitch + i];

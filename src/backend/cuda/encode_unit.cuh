@@ -10,7 +10,8 @@
 
 #include "backend/cuda/encode.h"
 
-enum { UNIT_THREADS = 256, UNIT_ROWS = KVT_BLOCK_LANES };
+/* LOADS: of a thread, that are on their way together. */
+enum { UNIT_THREADS = 1024, LOADS = 4 };
 
 /* What a launch gives its kernel. */
 struct encode_args {
@@ -95,21 +96,33 @@ KVT_DEVICE void load_unit(float *x, const struct unit &u, const struct encode_ar
     const bool by_lane = a.source.is_tile || !is_k; /* neighbours in memory are neighbouring lanes */
     const int n_inner = by_lane ? u.lane_end - u.lane_from : u.term_end - u.term_from;
     const int n_outer = by_lane ? u.term_end - u.term_from : u.lane_end - u.lane_from;
-    for (int o = warp_in_block(); o < n_outer; o += warps_of_block())
-        for (int i = thread_in_warp(); i < n_inner; i += KVT_WARP) {
+    const int n_tasks = n_outer * ((n_inner + KVT_WARP - 1) / KVT_WARP);
+    for (int task0 = warp_in_block(); task0 < n_tasks; task0 += LOADS * warps_of_block()) {
+        float v[LOADS];
+        int at[LOADS];
+#pragma unroll
+        for (int k = 0; k < LOADS; k++) { /* all on their way before one is waited for */
+            const int task = task0 + k * warps_of_block(), chunk = task / n_outer, o = task - chunk * n_outer;
+            const int i = chunk * KVT_WARP + thread_in_warp();
             const int term = u.term_from + (by_lane ? o : i), lane = u.lane_from + (by_lane ? i : o);
             const int row = is_k ? u.lane0 + lane : u.term0 + term, channel = is_k ? u.term0 + term : u.lane0 + lane;
-            x[term * u.pitch + lane] = load_element(a, job, row, channel);
+            at[k] = i < n_inner && task < n_tasks ? term * u.pitch + lane : -1;
+            if (at[k] >= 0) v[k] = load_element(a, job, row, channel);
         }
+#pragma unroll
+        for (int k = 0; k < LOADS; k++)
+            if (at[k] >= 0) x[at[k]] = v[k];
+    }
 }
 
-/* Rotates the rows of a unit of UNIT_ROWS rows and all channels, and rounds them to f16: kvt_rotate_f16. Between waits of the block. */
+/* Rotates the rows of a unit of 8, 16 or 32 rows and all channels; `round`: then to f16, kvt_rotate_f16. Between waits of the block. */
 KVT_DEVICE void rotate_unit(float *x, const struct unit &u, bool is_k, float by, bool round) {
     const int d = is_k ? u.n_terms : u.n_lanes, n = d & -d;
     const int row_step = is_k ? 1 : u.pitch, channel_step = is_k ? u.pitch : 1;
-    const int row = thread_in_warp();
+    const int n_rows = is_k ? u.n_lanes : u.n_terms, row = (int)threadIdx.x & (n_rows - 1);
+    const int first = (int)threadIdx.x / n_rows, step = (int)blockDim.x / n_rows;
     for (int stride = 1; stride < n; stride *= 2) {
-        for (int pair = warp_in_block(); pair < d / 2; pair += warps_of_block()) {
+        for (int pair = first; pair < d / 2; pair += step) {
             const int j = (pair & ~(stride - 1)) << 1 | (pair & (stride - 1));
             float *at = x + row * row_step + j * channel_step;
             const float p = at[0], q = at[stride * channel_step];
@@ -118,7 +131,7 @@ KVT_DEVICE void rotate_unit(float *x, const struct unit &u, bool is_k, float by,
         }
         __syncthreads();
     }
-    for (int c = warp_in_block(); c < d; c += warps_of_block()) {
+    for (int c = first; c < d; c += step) {
         float *at = x + row * row_step + c * channel_step;
         const float v = *at * by;
         *at = round ? kvt_f32_from_f16(kvt_f16_from_f32(v)) : v;

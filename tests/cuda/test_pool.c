@@ -394,34 +394,19 @@ static void test_no_encoder(void) {
     kvt_plan_destroy(plan);
 }
 
-/* Too little memory on the device: said with what would fit; what there is stays. */
+/* The device has no memory left for another sequence's table: what there is stays. */
 static void test_little_memory(void) {
     struct pair p;
     const struct way way = {KVT_TYPE_F32, false, false, false};
-    const int many[SEQS] = {700, 0};
+    struct kvt_seq *more = NULL;
+    struct kvt_step *step = NULL;
     open(&p, (struct kvt_plan_options){.kv = "kivi4g32,affine4g64", .tail = 16}, 0);
     feed(&p, &way, 300, 0, 0);
     host_device.most = host_device.live;
-    while (kvt_step_begin(p.step[GPU], &p.seq[GPU][1], many, 1, &err) == KVT_OK) {
-        kvt_step_abandon(p.step[GPU]);
-        if (host_device.most < 1000) break;
-        host_device.most = 1000; /* nothing new, and slabs have much */
-        break;
-    }
-    host_device.most = 1;
-    struct kvt_seq *more[200];
-    int n = 0;
-    enum kvt_status status = KVT_OK;
-    while (status == KVT_OK && n < 200) {
-        status = kvt_seq_create(&more[n], p.pool[GPU], MAX_SEQ, &err);
-        if (status != KVT_OK) break;
-        n++;
-        status = kvt_step_begin(p.step[GPU], &more[n - 1], many, 1, &err);
-        if (status == KVT_OK) kvt_step_abandon(p.step[GPU]);
-    }
-    CHECK(status == KVT_ERR_NOMEM);
+    CHECK(kvt_seq_create(&more, p.pool[GPU], MAX_SEQ, &err) == KVT_ERR_NOMEM && !more);
+    CHECK(kvt_seq_fork(&more, p.seq[GPU][0], &err) == KVT_ERR_NOMEM && !more);
+    CHECK(kvt_step_create(&step, p.pool[GPU], 1, 5000, &err) == KVT_ERR_NOMEM && !step);
     host_device.most = 0;
-    for (int i = 0; i < n; i++) kvt_seq_destroy(more[i]);
     check_same(&p, "after too little memory", p.seq[CPU][0], p.seq[GPU][0]);
     close(&p);
 }
@@ -487,6 +472,37 @@ static void test_lost(void) {
     CHECK(n_lost > 30);
 }
 
+#else
+
+/* The device's memory is full: the step that needs more is refused, and works once there is some. */
+static void test_full_device(void) {
+    enum { STEPS = 40, MAX_HOGS = 2000 };
+    static void *hogs[MAX_HOGS];
+    struct pair p;
+    struct kvt_step *steps[STEPS];
+    struct kvt_seq *seqs[STEPS];
+    const int many = MAX_STEP;
+    int n_hogs = 0, n = 0;
+    open(&p, (struct kvt_plan_options){.kv = "f32"}, 0);
+    for (int i = 0; i < STEPS; i++) {
+        MUST(kvt_step_create(&steps[i], p.pool[GPU], 1, MAX_STEP, &err));
+        MUST(kvt_seq_create(&seqs[i], p.pool[GPU], MAX_SEQ, &err));
+    }
+    for (size_t bytes = (size_t)4 << 30; bytes >= 1 << 20; bytes /= 2)
+        while (n_hogs < MAX_HOGS && kvt_cuda_take(&p.on, &hogs[n_hogs], bytes, &err) == KVT_OK) n_hogs++;
+    enum kvt_status status = KVT_OK;
+    while (n < STEPS && (status = kvt_step_begin(steps[n], &seqs[n], &many, 1, &err)) == KVT_OK) n++;
+    CHECK(status == KVT_ERR_NOMEM && strstr(err.text, "rows in one sequence of this plan") != NULL);
+    puts(err.text);
+    for (int i = 0; i < n_hogs; i++) kvt_cuda_give(&p.on, hogs[i]);
+    if (n < STEPS) CHECK(kvt_step_begin(steps[n], &seqs[n], &many, 1, &err) == KVT_OK);
+    for (int i = 0; i < STEPS; i++) {
+        kvt_step_destroy(steps[i]);
+        kvt_seq_destroy(seqs[i]);
+    }
+    close(&p);
+}
+
 #endif
 
 int main(void) {
@@ -528,6 +544,8 @@ int main(void) {
     test_little_memory();
     test_no_page();
     test_lost();
+#else
+    test_full_device();
 #endif
     printf("%d passed, %d failed\n", n_passed, n_failed);
     return n_failed != 0;

@@ -4,7 +4,7 @@
  */
 #include "backend/cuda/decode.cuh"
 #include "backend/cuda/encode_groups.cuh"
-#include "backend/cuda/encode_kq.cuh"
+#include "backend/cuda/encode_kq_feedback.cuh"
 #include "backend/cuda/encode_kvarn.cuh"
 #include "backend/cuda/encode_plain.cuh"
 #include "backend/cuda/encode_vu.cuh"
@@ -62,8 +62,13 @@ struct cut cut_vu(const struct kvt_tile &tile) {
 /* A whole tile. */
 struct cut cut_kq(const struct kvt_tile &tile) {
     const int d = tile.n_terms;
-    return {KVT_TILE_ROWS, d, KQ_THREADS,
-            (sizeof(struct kq_shared) + 15) / 16 * 16 + (size_t)code_quads(d) * KVT_TILE_ROWS * 4};
+    return {KVT_TILE_ROWS, d, KQ_THREADS, KQ_CODES_AT + (size_t)code_quads(d) * KVT_TILE_ROWS * 4};
+}
+
+struct cut cut_kq_feedback(const struct kvt_tile &tile) {
+    const int d = tile.n_terms;
+    const size_t floats = (size_t)d * (2 * KVT_TILE_ROWS + d);
+    return {KVT_TILE_ROWS, d, KQ_THREADS, KQ_CODES_AT + FEEDBACK_Y_BYTES + floats * sizeof(float)};
 }
 
 struct cut cut_kvarn(const struct kvt_tile &tile) {
@@ -104,6 +109,7 @@ const struct row {
     {&kvt_encoder_turbo, the_one<encode_groups<turbo_codes>>, cut_groups},
     {&kvt_encoder_vu, vu_of, cut_vu},
     {&kvt_encoder_kq, the_one<encode_kq>, cut_kq},
+    {&kvt_encoder_kq_feedback, the_one<encode_kq_feedback>, cut_kq_feedback},
 };
 
 const struct row *find_row(const struct kvt_codec *codec) {
@@ -130,6 +136,11 @@ int units_of_rows(int most_rows, int unit) {
 
 enum kvt_status kvt_cuda_can_encode(const struct kvt_codec *codec, enum kvt_side side, int d, struct kvt_error *err) {
     KVT_TRY(kvt_codec_fits(codec, side, d, err));
+    if (codec->query_rows && d > FEEDBACK_MOST)
+        return kvt_fail(
+            err, KVT_ERR_UNSUPPORTED,
+            "%s encodes rows of at most %d on a device, not of %d: the same codec without feedback takes them",
+            codec->info.name, FEEDBACK_MOST, d);
     if (find_row(codec)) return KVT_OK;
     return kvt_fail(err, KVT_ERR_UNSUPPORTED, "%s has no encoder on a device yet: the backend cpu has one",
                     codec->info.name);

@@ -26,12 +26,17 @@ struct kq_shared {
     int own[KVT_TILE_ROWS], shared[KVT_TILE_ROWS]; /* products by row, of the slice */
     float unit;                                    /* what those are worth */
     float most_f[KVT_CLASSES];                     /* largest scales */
-    uint16_t place[KVT_LATENT_MAX];
+    uint16_t rank[KVT_LATENT_MAX], place[KVT_LATENT_MAX];
     uint8_t classes[KVT_LATENT_MAX];
+    uint16_t zero16[KVT_SLICE], channels[KVT_SLICE]; /* with feedback: zeros as they are stored, channels by rank */
+    int any;
 };
+/* Where shared memory goes on with codes. */
+enum { KQ_CODES_AT = (sizeof(struct kq_shared) + 15) / 16 * 16 };
 
 struct kq_fit {
     float step;
+    uint16_t zero16;
     int inverse, offset;
 };
 
@@ -47,15 +52,20 @@ KVT_DEVICE float warp_max(float x) {
 
 /* ---- survey -------------------------------------------------------------------------------------------------------------- */
 
-/* The sum of the squares of a channel's queries, from the tile beside the rows: of rows part, part + 4, ... */
-KVT_DEVICE float sum_queries(const unsigned char *bytes, int d, int c) {
-    const int n = d / 4, part = c / n, i = c % n, steps = (n + 7) / 8;
+/* Element i of row r of a tile of queries, rows of n elements. */
+KVT_DEVICE float query_at(const unsigned char *bytes, int n, int i, int r) {
+    const unsigned char *at = bytes + (size_t)(r / KVT_BLOCK_LANES * ((n + 7) / 8) + i / 8) * 8 * KVT_BLOCK_LANES +
+                              r % KVT_BLOCK_LANES * 4 + i % 4;
+    const int shift = i / 4 % 2 * 4;
+    return kvt_f32_from_e5m2((at[0] >> shift & 15u) | (at[KVT_BLOCK_LANES * 4] >> shift & 15u) << 4);
+}
+
+/* The sum of the squares of a channel's queries, from the tile beside the rows: of every parts-th row. */
+KVT_DEVICE float sum_queries(const unsigned char *bytes, int d, int parts, int c) {
+    const int n = d / parts;
     float sum = 0;
-    for (int r = part; r < KVT_TILE_ROWS; r += 4) {
-        const unsigned char *at = bytes + (size_t)(r / KVT_BLOCK_LANES * steps + i / 8) * 8 * KVT_BLOCK_LANES +
-                                  r % KVT_BLOCK_LANES * 4 + i % 4;
-        const int shift = i / 4 % 2 * 4;
-        const float q = kvt_f32_from_e5m2((at[0] >> shift & 15u) | (at[KVT_BLOCK_LANES * 4] >> shift & 15u) << 4);
+    for (int r = c / n; r < KVT_TILE_ROWS; r += parts) {
+        const float q = query_at(bytes, n, c % n, r);
         sum += q * q;
     }
     return sum;
@@ -101,10 +111,10 @@ KVT_DEVICE void measure(struct kq_shared *s, const struct encode_args &a, const 
 }
 
 /* Weights by channel, then what each channel is worth. */
-KVT_DEVICE void weigh(struct kq_shared *s, const struct kvt_cuda_job &job, int d) {
+KVT_DEVICE void weigh(struct kq_shared *s, const struct kvt_cuda_job &job, int d, int parts) {
     if (job.queries)
         for (int c = (int)threadIdx.x; c < d; c += (int)blockDim.x)
-            s->weight[c] = sum_queries(static_cast<const unsigned char *>(job.queries), d, c);
+            s->weight[c] = sum_queries(static_cast<const unsigned char *>(job.queries), d, parts, c);
     __syncthreads();
     float most = 0;
     for (int c = thread_in_warp(); job.queries && c < d; c += KVT_WARP)
@@ -125,7 +135,10 @@ KVT_DEVICE void sort_channels(struct kq_shared *s, const struct kvt_classes &cla
         for (int o = thread_in_warp(); o < d; o += KVT_WARP)
             rank += s->worth[o] > s->worth[c] || (s->worth[o] == s->worth[c] && o < c);
         rank = __reduce_add_sync(KQ_ALL, rank);
-        if (thread_in_warp() == 0) s->classes[c] = (uint8_t)kvt_class_of_place(&classes, rank);
+        if (thread_in_warp() == 0) {
+            s->rank[c] = (uint16_t)rank;
+            s->classes[c] = (uint8_t)kvt_class_of_place(&classes, rank);
+        }
     }
     __syncthreads();
     for (int c = warp_in_block(); c < d; c += warps_of_block()) {
@@ -197,6 +210,7 @@ KVT_DEVICE struct kq_fit fit_channel(int (&t)[KQ_PARTS], const float (&x)[KQ_PAR
         reinterpret_cast<uint16_t *>(bytes + block.zeros)[s->place[c]] = zero16;
     }
     struct kq_fit f;
+    f.zero16 = zero16;
     f.step = kvt_class_scale(most, scale);
     const float per = f.step > 0 ? (float)kvt_class_parts(bits) / f.step : 0;
     f.inverse = (int16_t)rintf(KVT_MIN(unit * per * 32768, (float)KVT_WHOLE_MOST));
@@ -275,18 +289,28 @@ KVT_DEVICE void finish_channel(int (&own)[KQ_PARTS], int (&shared)[KQ_PARTS], co
     }
 }
 
-KVT_KERNEL(KQ_THREADS) encode_kq(KVT_ARGS struct encode_args a) {
-    const struct kvt_cuda_job job = a.jobs[blockIdx.x];
-    const int d = a.tile.n_terms, row = (int)threadIdx.x;
-    struct kq_shared *s = reinterpret_cast<struct kq_shared *>(kvt_shared);
-    uint8_t *codes = kvt_shared + (sizeof *s + 15) / 16 * 16;
-    unsigned char *bytes = static_cast<unsigned char *>(job.tile);
-    if (job.n != KVT_TILE_ROWS) return;
+/* What a tile needs of all channels, and its head; a wait at the end. parts: rows in which a row of queries comes. */
+KVT_DEVICE void kq_survey(struct kq_shared *s, const struct encode_args &a, const struct kvt_cuda_job &job, int d,
+                          int parts, unsigned char *bytes) {
     measure(s, a, job, d);
-    weigh(s, job, d);
+    weigh(s, job, d, parts);
     sort_channels(s, a.classes, d);
     put_head(s, a, bytes, d);
     __syncthreads();
+}
+
+KVT_DEVICE void put_factor(const struct encode_args &a, unsigned char *bytes, int row, float own, float shared) {
+    const bool is_known = own > 0 && shared > 0;
+    const int e = is_known ? kvt_log8_nearest(own / shared, KVT_CLASS_FACTOR_PER) : 0;
+    bytes[kvt_tile_block(&a.tile, 0).factors + (size_t)row] =
+        (unsigned char)(int8_t)KVT_MIN(KVT_MAX(e, -KQ_FACTOR_MOST), KQ_FACTOR_MOST);
+}
+
+KVT_DEVICE void encode_kq_tile(const struct encode_args &a, const struct kvt_cuda_job &job, int parts,
+                               struct kq_shared *s, uint8_t *codes) {
+    const int d = a.tile.n_terms, row = (int)threadIdx.x;
+    unsigned char *bytes = static_cast<unsigned char *>(job.tile);
+    kq_survey(s, a, job, d, parts, bytes);
     float own_sum = 0, shared_sum = 0; /* of row threadIdx.x */
     for (int c0 = 0; c0 < d; c0 += KVT_SLICE) {
         const int n = KVT_MIN(KVT_SLICE, d - c0);
@@ -324,13 +348,14 @@ KVT_KERNEL(KQ_THREADS) encode_kq(KVT_ARGS struct encode_args a) {
         }
         __syncthreads();
     }
-    if (row < KVT_TILE_ROWS) {
-        const bool is_known = own_sum > 0 && shared_sum > 0;
-        const int e = is_known ? kvt_log8_nearest(own_sum / shared_sum, KVT_CLASS_FACTOR_PER) : 0;
-        bytes[kvt_tile_block(&a.tile, 0).factors + (size_t)row] =
-            (unsigned char)(int8_t)KVT_MIN(KVT_MAX(e, -KQ_FACTOR_MOST), KQ_FACTOR_MOST);
-    }
+    if (row < KVT_TILE_ROWS) put_factor(a, bytes, row, own_sum, shared_sum);
     pack_classes(a, bytes, codes);
+}
+
+KVT_KERNEL(KQ_THREADS) encode_kq(KVT_ARGS struct encode_args a) {
+    const struct kvt_cuda_job job = a.jobs[blockIdx.x];
+    if (job.n != KVT_TILE_ROWS) return;
+    encode_kq_tile(a, job, 4, reinterpret_cast<struct kq_shared *>(kvt_shared), kvt_shared + KQ_CODES_AT);
 }
 
 #endif

@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "cli/auto.h"
 #include "cli/command.h"
+#include "cli/kv_check.h"
 #include "cli/plan_file.h"
 #include "cli/plan_report.h"
 
@@ -324,6 +325,7 @@ static enum kvt_status plan(struct work *w, struct kvt_error *err) {
     if (s->measure) KVT_TRY(measure(w, err));
     kvt_term_progress_erase(&w->engine.progress);
     KVT_TRY(print(w, err));
+    if (r->use && !s->quiet) kvt_kv_check_tell(&w->use.check, "");
     return r->use ? KVT_OK : kvt_fail(err, KVT_ERR_LIMIT, "%s", r->why_none);
 }
 

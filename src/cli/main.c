@@ -118,6 +118,7 @@ static int end(int status) {
 int main(int argc, char **argv) {
     if (argc < 2) return end(print_usage());
     kvt_term_ignore_broken_pipes();
+    kvt_term_map_large_blocks();
     struct kvt_error err = {.code = KVT_OK};
     switch (run_program(argc, argv, &err)) {
     case KVT_OK: return end(0);

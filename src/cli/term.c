@@ -4,6 +4,9 @@
 #include "cli/term.h"
 
 #include <errno.h>
+#if defined(__GLIBC__)
+#include <malloc.h>
+#endif
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
@@ -149,6 +152,12 @@ void kvt_term_progress_erase(struct kvt_term_progress *p) {
 }
 
 /* ---- the process ------------------------------------------------------------------------------------------------------ */
+
+void kvt_term_map_large_blocks(void) {
+#if defined(M_MMAP_THRESHOLD) /* glibc, which else keeps such blocks in its heaps after the first is freed */
+    mallopt(M_MMAP_THRESHOLD, 1 << 16);
+#endif
+}
 
 /* The whole processors of the control group's quota (version 2, its own mount as in a container); 0: no quota. */
 static int quota_processors(void) {

@@ -44,6 +44,10 @@ bool kvt_term_ended(void);
 /* Broken pipes, and files that reach the limit of a process (ulimit -f), become write errors. */
 void kvt_term_ignore_broken_pipes(void);
 
+/* From now on blocks of 64 KiB and more come from the system one by one and go back to it. Pages of 16-bit rows are such blocks, and come and
+ * go between the smaller ones of encoded rows: in one heap a server's memory would creep up by the holes between them. */
+void kvt_term_map_large_blocks(void);
+
 /* The processors that this process may use: its affinity mask and its control group's quota. At least 1. */
 int kvt_term_n_processors(void);
 /* Threads for -t: n, or where n is 0 as many as kvt_term_n_processors says. */

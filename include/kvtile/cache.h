@@ -146,9 +146,12 @@ struct kvt_pool_options {
                      device's memory must be ready in that order, or before the call */
 };
 
-/* Pages of one plan on one backend. Must outlive its sequences and steps. */
+/* Pages of one plan on one backend. Must outlive its sequences and steps. Where its device fails the pool is lost: that call and later
+ * ones give DEVICE with the reason, lengths stay as they were, and what there is can be destroyed. */
 struct kvt_pool;
 
+/* UNSUPPORTED for a backend that this build lacks, or that cannot encode one of the plan's codecs (the sentence names layer and side);
+ * DEVICE where there is no device. */
 KVT_API KVT_MUST_CHECK enum kvt_status kvt_pool_create(struct kvt_pool **out, const struct kvt_plan *plan,
                                                        const struct kvt_pool_options *options, struct kvt_error *err);
 KVT_API void kvt_pool_destroy(struct kvt_pool *pool);
@@ -198,7 +201,7 @@ KVT_API KVT_MUST_CHECK enum kvt_status kvt_seq_read(const struct kvt_seq *seq, i
 
 enum kvt_type { KVT_TYPE_F32, KVT_TYPE_F16, KVT_TYPE_BF16 };
 
-/* A matrix of rows per head, in the caller's memory: element c of row r of head h is
+/* A matrix of rows per head, in the caller's memory (on "cuda" the process's or the device's): element c of row r of head h is
  * data[r * row_stride + h * head_stride + c], strides in elements. */
 struct kvt_rows {
     const void *data;
@@ -229,7 +232,8 @@ KVT_API KVT_MUST_CHECK enum kvt_status kvt_step_append(struct kvt_step *step, in
                                                        int n_q_heads, struct kvt_error *err);
 
 /* Ends the step: the rows are part of their sequences, 16-bit rows that no later query sees are given back. STATE if a
- * layer has no rows yet. */
+ * layer has no rows yet. On "cuda" it waits for the device, and is where RANGE comes of bad numbers in rows that lay there: like
+ * after an append that failed, the step can then only be abandoned. */
 KVT_API KVT_MUST_CHECK enum kvt_status kvt_step_end(struct kvt_step *step, struct kvt_error *err);
 
 /* Forgets the step: its sequences are as they were before begin, but that pages which begin had to copy are no longer shared.

@@ -312,7 +312,8 @@ static void test_bad_numbers(void) {
         bool on_device;
     } bad[] = {{KVT_SIDE_K, 3, 2, 11, NAN, false},     {KVT_SIDE_V, 40, 0, 0, INFINITY, true},
                {KVT_SIDE_K, 131, 1, 63, 70000, true},  {KVT_SIDE_V, 299, 2, 63, -70000, false},
-               {KVT_SIDE_COUNT, 290, 4, 9, NAN, true}, {KVT_SIDE_COUNT, 149, 1, 2, 1e6f, false}};
+               {KVT_SIDE_COUNT, 290, 4, 9, NAN, true}, {KVT_SIDE_COUNT, 149, 1, 2, 1e6f, false},
+               {KVT_SIDE_V, 77, 1, 20, 9000, true},    {KVT_SIDE_COUNT, 5, 4, 9, NAN, true}};
     struct pair p;
     const int n_rows[SEQS] = {150, 200};
     open(&p, (struct kvt_plan_options){.kv = "kq4,vu4", .sink = 128, .tail = 30}, 0);
@@ -321,6 +322,8 @@ static void test_bad_numbers(void) {
     for (size_t b = 0; b < sizeof bad / sizeof bad[0]; b++) {
         const struct way way = {KVT_TYPE_F32, bad[b].on_device, false, true};
         const int64_t first[SEQS] = {100, 20};
+        /* Queries of the sink are not kept, and so not looked at. */
+        const bool ignored = bad[b].kind == KVT_SIDE_COUNT && first[0] + bad[b].row < 128;
         char says[2][500];
         for (int i = 0; i < 2; i++) {
             enum kvt_status status = KVT_OK;
@@ -341,12 +344,16 @@ static void test_bad_numbers(void) {
                 for (int k = 0; k < 3; k++) free(data[k]);
             }
             if (i == GPU && status == KVT_OK) status = kvt_step_end(p.step[i], &err);
-            CHECK(status == KVT_ERR_RANGE);
+            if (i == CPU && ignored) MUST(kvt_step_end(p.step[i], &err));
+            CHECK(status == (ignored ? KVT_OK : KVT_ERR_RANGE));
             snprintf(says[i], sizeof says[i], "%s", err.text);
             kvt_step_abandon(p.step[i]);
         }
-        /* The number itself is gone where its memory is: the place is the same. */
-        const size_t len = bad[b].on_device ? (size_t)(strstr(says[CPU], ", channel ") - says[CPU]) : sizeof says[0];
+        for (int i = 0; i < 2 && ignored; i++)
+            for (int s = 0; s < SEQS; s++) MUST(kvt_seq_trim(p.seq[i][s], first[s], NULL, &err));
+        if (ignored) continue;
+        /* What lies on the device may be gone when it is told of: the place is the same, without the number. */
+        const size_t len = bad[b].on_device ? (size_t)(strstr(says[CPU], " is ") - says[CPU]) : sizeof says[0];
         if (!CHECK(strncmp(says[CPU], says[GPU], len) == 0)) printf("    %s\n    %s\n", says[CPU], says[GPU]);
     }
     feed(&p, &good, 150, 200, 0);

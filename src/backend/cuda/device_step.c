@@ -21,8 +21,6 @@ enum { BAD_WIDE = 0, BAD_BODY = KVT_SIDE_COUNT, BAD_QUERIES = 2 * KVT_SIDE_COUNT
 
 static size_t n_bad(const struct kvt_step *step) { return (size_t)step->pool->plan->n_layers * BAD_COUNT; }
 
-static size_t n_given(const struct kvt_step *step) { return (size_t)step->pool->plan->n_layers * KVT_CUDA_GIVEN; }
-
 /* Floats of queries that one row keeps, over all layers. */
 static size_t query_floats(const struct kvt_plan *plan) {
     size_t most = 0;
@@ -60,8 +58,7 @@ enum kvt_status kvt_cuda_step_open(struct kvt_step *step, struct kvt_error *err)
     own->bytes = KVT_MAX(jobs * sizeof(struct kvt_cuda_job), (size_t)step->max_rows * sizeof(int64_t));
     own->host = kvt_take(a, own->bytes, 1);
     own->bad_host = kvt_take(a, n_bad(step), sizeof *own->bad_host);
-    own->given = kvt_take_zero(a, n_given(step), sizeof *own->given);
-    if (!own->host || !own->bad_host || !own->given)
+    if (!own->host || !own->bad_host)
         return kvt_fail(err, KVT_ERR_NOMEM, "no memory for a step of %d rows on a device", step->max_rows);
     struct kvt_error why;
     return kvt_cuda_done(step->pool, open_step(step, own, &why), &why, err);
@@ -79,7 +76,6 @@ void kvt_cuda_step_close(struct kvt_step *step) {
     kvt_cuda_give(on, own->positions);
     kvt_give(a, own->host, own->bytes, 1);
     kvt_give(a, own->bad_host, n_bad(step), sizeof *own->bad_host);
-    kvt_give(a, own->given, n_given(step), sizeof *own->given);
     kvt_give(a, own, 1, sizeof *own);
 }
 
@@ -194,26 +190,30 @@ static enum kvt_status read_number(struct kvt_step *step, const struct kvt_rows 
     return KVT_OK;
 }
 
+/* The sentence; `given` are the layer's rows, or NULL where they may be gone by now. */
 static enum kvt_status say_bad(struct kvt_step *step, int layer, int head, struct kvt_bad_number *bad, int64_t row,
-                               struct kvt_error *err) {
-    const struct kvt_cuda_step *own = step->device;
-    const int given = bad->is_query ? KVT_CUDA_Q : bad->side == KVT_SIDE_K ? KVT_CUDA_K : KVT_CUDA_V;
-    const float limit = bad->is_query ? 65504 : step->pool->plan->layers[layer].limit[bad->side];
-    KVT_TRY(read_number(step, &own->given[layer * KVT_CUDA_GIVEN + given], row, bad->is_query ? bad->head : head,
-                        bad->channel, &bad->value, err));
-    if (!(fabsf(bad->value) <= limit)) return kvt_bad_number_fail(step, layer, head, bad, err);
-    return kvt_fail(err, KVT_ERR_RANGE,
-                    "layer %d, %s, head %d, position %lld, channel %d was not finite or above %g when it was appended; "
-                    "its memory has been written over since",
-                    layer,
-                    bad->is_query             ? "queries"
-                    : bad->side == KVT_SIDE_K ? "K"
-                                              : "V",
-                    bad->is_query ? bad->head : head, (long long)bad->position, bad->channel, (double)limit);
+                               const struct kvt_rows *given, struct kvt_error *err) {
+    const int which = bad->is_query ? KVT_CUDA_Q : bad->side == KVT_SIDE_K ? KVT_CUDA_K : KVT_CUDA_V;
+    const int its_head = bad->is_query ? bad->head : head;
+    if (given) {
+        KVT_TRY(read_number(step, &given[which], row, its_head, bad->channel, &bad->value, err));
+        return kvt_bad_number_fail(step, layer, head, bad, err);
+    }
+    return kvt_fail(
+        err, KVT_ERR_RANGE,
+        "layer %d, %s head %d, position %lld, channel %d was not finite, or above %g in magnitude, when it was "
+        "appended",
+        layer,
+        bad->is_query             ? "query"
+        : bad->side == KVT_SIDE_K ? "K, KV"
+                                  : "V, KV",
+        its_head, (long long)bad->position, bad->channel,
+        bad->is_query ? 65504.0 : (double)step->pool->plan->layers[layer].limit[bad->side]);
 }
 
 /* What was found in a layer's rows, if anything was: job << 32 | row of the tile << 16 | channel. */
-static enum kvt_status check_layer(struct kvt_step *step, int layer, struct kvt_error *err) {
+static enum kvt_status check_layer(struct kvt_step *step, int layer, const struct kvt_rows *given,
+                                   struct kvt_error *err) {
     const struct kvt_cuda_step *own = step->device;
     for (int slot = 0; slot < BAD_COUNT; slot++) {
         const uint64_t found = own->bad_host[layer * BAD_COUNT + slot];
@@ -226,7 +226,7 @@ static enum kvt_status check_layer(struct kvt_step *step, int layer, struct kvt_
             bad.is_query = true;
             bad.head = (int)(found >> 16 & 0xFFFF);
             bad.position = step->entries[i].n_before + row - step->entries[i].first;
-            return say_bad(step, layer, 0, &bad, row, err);
+            return say_bad(step, layer, 0, &bad, row, given, err);
         }
         struct walk w = walk_from(step, layer, slot >= BAD_BODY);
         for (uint64_t job = 0; walk_next(&w) && job < found >> 32; job++) {
@@ -234,25 +234,26 @@ static enum kvt_status check_layer(struct kvt_step *step, int layer, struct kvt_
         const struct kvt_step_entry *entry = &step->entries[KVT_MIN(w.i, step->n_seqs - 1)];
         bad.side = slot % KVT_SIDE_COUNT ? KVT_SIDE_V : KVT_SIDE_K;
         bad.position = w.at + ((int64_t)(found >> 16 & 0xFFFF) - w.at % KVT_TILE_ROWS);
-        return say_bad(step, layer, w.head, &bad, entry->first + (bad.position - entry->n_before), err);
+        return say_bad(step, layer, w.head, &bad, entry->first + (bad.position - entry->n_before), given, err);
     }
     return KVT_OK;
 }
 
-/* Waits, and looks at the numbers of n layers. */
-static enum kvt_status check_numbers(struct kvt_step *step, int layer, int n, struct kvt_error *err) {
+/* Waits, and looks at the numbers of n layers; given: of one whose rows are still there. */
+static enum kvt_status check_numbers(struct kvt_step *step, int layer, int n, const struct kvt_rows *given,
+                                     struct kvt_error *err) {
     const struct kvt_cuda_step *own = step->device;
     const struct kvt_cuda *on = &kvt_cuda_pool_of(step->pool)->on;
     const size_t first = (size_t)layer * BAD_COUNT;
     KVT_TRY(kvt_cuda_copy(on, own->bad_host + first, own->bad + first, (size_t)n * BAD_COUNT * sizeof *own->bad, err));
     KVT_TRY(kvt_cuda_wait(on, err));
-    for (int l = layer; l < layer + n; l++) KVT_TRY(check_layer(step, l, err));
+    for (int l = layer; l < layer + n; l++) KVT_TRY(check_layer(step, l, given, err));
     return KVT_OK;
 }
 
 enum kvt_status kvt_cuda_step_end(struct kvt_step *step, struct kvt_error *err) {
     struct kvt_error why;
-    return kvt_cuda_done(step->pool, check_numbers(step, 0, step->pool->plan->n_layers, &why), &why, err);
+    return kvt_cuda_done(step->pool, check_numbers(step, 0, step->pool->plan->n_layers, NULL, &why), &why, err);
 }
 
 /* ---- append ------------------------------------------------------------------------------------------------------------ */
@@ -457,7 +458,7 @@ static enum kvt_status append(struct kvt_step *step, int index, const struct kvt
     const struct kvt_layer *layer = &step->pool->plan->layers[index];
     const struct kvt_layer_shape *shape = &layer->plan.shape;
     const bool by_queries = layer->queries.bytes && given->queries;
-    struct kvt_rows *rows = own->given + index * KVT_CUDA_GIVEN;
+    struct kvt_rows rows[KVT_CUDA_GIVEN];
     struct gather g = {.step = step, .own = own, .layer = layer, .layer_index = index};
     bool copied = false;
     own->filled = 0;
@@ -476,7 +477,7 @@ static enum kvt_status append(struct kvt_step *step, int index, const struct kvt
     for (int side = 0; side < KVT_SIDE_COUNT && !layer->direct; side++)
         KVT_TRY(encode_body(&g, (enum kvt_side)side, by_queries && side == KVT_SIDE_K, err));
     KVT_TRY(send(&g, err));
-    return copied ? check_numbers(step, index, 1, err) : KVT_OK;
+    return copied ? check_numbers(step, index, 1, rows, err) : KVT_OK;
 }
 
 enum kvt_status kvt_cuda_step_append(struct kvt_step *step, int layer, const struct kvt_append *given,

@@ -30,20 +30,19 @@ static inline void **kvt_cuda_list(const struct kvt_seq *seq, int layer, enum kv
     return (void **)seq->device + (seq->layers[layer].list[region].pages - seq->table);
 }
 
-/* step->device: numbers that no tile takes, by layer and what they came in. UINT64_MAX: none. */
+/* What a layer is given. */
 enum kvt_cuda_given { KVT_CUDA_K, KVT_CUDA_V, KVT_CUDA_Q, KVT_CUDA_GIVEN };
 
+/* step->device */
 struct kvt_cuda_step {
     char *host;   /* jobs, gathered here */
     void *device; /* and sent here */
     size_t bytes, filled;
-    uint64_t *bad_host, *bad;   /* [layer][kvt_cuda_given], process and device */
-    struct kvt_rows *given;     /* likewise: what a layer was given */
+    uint64_t *bad_host, *bad;   /* by layer and what they were in, process and device */
     void *rows[KVT_CUDA_GIVEN]; /* device: rows that came in the process's memory */
     size_t rows_bytes[KVT_CUDA_GIVEN];
     void *wide_queries; /* device: queries as they are kept, in floats */
     int64_t *positions; /* device: of the step's rows, where queries are kept */
-    int n_q_heads;
 };
 
 /* The parts of kvt_page_ops that are of steps (step.c). */

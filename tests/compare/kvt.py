@@ -139,7 +139,7 @@ def kq_classes(range_, weight):
     classes = np.zeros(d, np.int64)
     classes[order[d // 4:]] = 1
     classes[order[d // 4 + d // 2:]] = 2
-    return classes
+    return order, classes
 
 
 def kq_fine_codes(t, inverse, offset, top, parts):
@@ -163,47 +163,109 @@ def kq_line(t, top, bits):
     return slope, mean - slope * (total.astype(F) / F(n))
 
 
-def kq(bits, x, queries=None):
-    """Words of a tile: largest scales, classes by channel, then by place scale and zero, factors, codes by place and row."""
-    d, parts = x.shape[1], 1 << (13 - bits)
-    lo, range_ = x.min(axis=0), x.max(axis=0) - x.min(axis=0)
-    weight = np.ones(d, F)
-    if queries is not None and queries.max() > 0:
-        weight = queries / queries.max()
-    classes = kq_classes(range_, weight)
-    top = (1 << (bits + 1 - classes)) - 1
-    widest = np.array([range_[classes == k].max() / F((1 << (bits + 1 - k)) - 1) for k in range(3)], F)
-    most = half_towards(widest, True)
-    largest = most.astype(F)[classes]
-    with np.errstate(divide="ignore"):
-        t = whole((x - lo) * np.where(range_ >= F(2) ** -100, F(32767) / range_, F(0)))
-    slope, start = kq_line(t, top, bits)
-    unit = range_ * (F(1) / F(32767))
-    with np.errstate(divide="ignore", invalid="ignore"):
-        scale = np.clip(np.where(largest > 0, -log_nearest(slope * unit / largest, 32), 0), 0, 255)
-    step = largest * log_value(-scale, 32)
-    zero = half_towards(start * unit + lo, False)
-    with np.errstate(divide="ignore"):
-        per = np.where(step > 0, F(parts) / step, F(0))
-    inverse = whole(np.minimum(unit * per * F(32768), F(32767)))
-    offset = whole(np.clip((lo - zero.astype(F)) * per, F(-32767), F(32767)))
-    fine, codes = kq_fine_codes(t, inverse, offset, top, parts)
+class Survey:
+    """What kq finds out before there are codes: weights, classes, scales and zeros by channel."""
+
+    def __init__(self, bits, x, squares):
+        d = x.shape[1]
+        self.bits, self.parts = bits, 1 << (13 - bits)
+        lo, range_ = x.min(axis=0), x.max(axis=0) - x.min(axis=0)
+        known = squares is not None and squares.max() > 0
+        self.weight = squares / squares.max() if known else np.ones(d, F)
+        self.order, self.classes = kq_classes(range_, self.weight)
+        self.top = (1 << (bits + 1 - self.classes)) - 1
+        widest = np.array([range_[self.classes == k].max() / F((1 << (bits + 1 - k)) - 1) for k in range(3)], F)
+        self.most = half_towards(widest, True)
+        largest = self.most.astype(F)[self.classes]
+        with np.errstate(divide="ignore"):
+            self.t = whole((x - lo) * np.where(range_ >= F(2) ** -100, F(32767) / range_, F(0)))
+        slope, start = kq_line(self.t, self.top, bits)
+        unit = range_ * (F(1) / F(32767))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            self.scale = np.clip(np.where(largest > 0, -log_nearest(slope * unit / largest, 32), 0), 0, 255)
+        self.step = largest * log_value(-self.scale, 32)
+        self.zero = half_towards(start * unit + lo, False)
+        with np.errstate(divide="ignore"):
+            per = np.where(self.step > 0, F(self.parts) / self.step, F(0))
+        self.inverse = whole(np.minimum(unit * per * F(32768), F(32767)))
+        self.offset = whole(np.clip((lo - self.zero.astype(F)) * per, F(-32767), F(32767)))
+
+    def words(self, own, shared, codes):
+        """Words of a tile: largest scales, classes by channel, then by place scale and zero, factors, codes by place and row."""
+        good = (own > 0) & (shared > 0)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            factor = np.where(good, np.clip(log_nearest(np.where(good, own / shared, F(1)), 64), -37, 37), 0)
+        place = np.argsort(self.classes, kind="stable")
+        stored = np.stack([self.scale[place], self.zero[place].view(np.uint16)], 1).reshape(-1)
+        return np.concatenate([self.most.view(np.uint16), self.classes, stored, factor & 255, codes[:, place].T.reshape(-1)])
+
+
+def kq(bits, x, squares=None):
+    """squares: by channel the sum of squared queries."""
+    s = Survey(bits, x, squares)
+    fine, codes = kq_fine_codes(s.t, s.inverse, s.offset, s.top, s.parts)
     own, shared = np.zeros(len(x), F), np.zeros(len(x), F)
-    for c in range(0, d, 128):
+    for c in range(0, x.shape[1], 128):
         a = slice(c, c + 128)
-        worth = weight[a] * (step[a] * step[a])
+        worth = s.weight[a] * (s.step[a] * s.step[a])
         total = lane_sum(worth[None, :])[0]
         w = whole(worth * (F(32767) / total if total >= F(2) ** -100 else F(0)))
-        u = cut(fine[:, a] - top[a] * parts // 2)
+        u = cut(fine[:, a] - s.top[a] * s.parts // 2)
         p = part(u, w)
         own = own + (p * u).sum(axis=1).astype(F) * total
-        shared = shared + (p * (codes[:, a] * parts - top[a] * parts // 2)).sum(axis=1).astype(F) * total
-    good = (own > 0) & (shared > 0)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        factor = np.where(good, np.clip(log_nearest(np.where(good, own / shared, F(1)), 64), -37, 37), 0)
-    place = np.argsort(classes, kind="stable")
-    return np.concatenate([most.view(np.uint16), classes, np.stack([scale[place], zero[place].view(np.uint16)], 1).reshape(-1),
-                           factor & 255, codes[:, place].T.reshape(-1)])
+        shared = shared + (p * (codes[:, a] * s.parts - s.top[a] * s.parts // 2)).sum(axis=1).astype(F) * total
+    return s.words(own, shared, codes)
+
+
+# ---- keys with error feedback --------------------------------------------------------------------------------------------
+
+def damped_moments(q):
+    """Second moments of queries, half of the mean diagonal added to the diagonal; that mean."""
+    c = row_sum(q[:, :, None] * q[:, None, :])
+    mean = row_sum(np.diagonal(c)) / F(len(c))
+    return c + np.diag(np.full(len(c), F(0.5) * mean, F)), mean
+
+
+def inverse_root(c, mean):
+    """L^-1 with L^T L = c and L lower triangular, from the last row of L to the first; then its inverse from the first row on."""
+    rest, root, inverse = c.copy(), np.zeros_like(c), np.zeros_like(c)
+    for k in range(len(c) - 1, -1, -1):
+        left = rest[k, k] if rest[k, k] > 0 else mean if mean > 0 else F(1)
+        root[k, k] = np.sqrt(left)
+        root[k, :k] = rest[k, :k] / root[k, k]
+        rest[:k, :k] = rest[:k, :k] - root[k, :k, None] * root[k, None, :k]
+    for j in range(len(c)):
+        known = row_sum(-root[j, :j, None] * inverse[:j]) if j else np.zeros(len(c), F)
+        inverse[j] = known / root[j, j]
+        inverse[j, j] = F(1) / root[j, j]
+    return inverse
+
+
+def kq_feedback(bits, x, queries):
+    """queries: one at each row."""
+    s = Survey(bits, x, row_sum(queries * queries))
+    if not queries.any():
+        return kq(bits, x)
+    c, mean = damped_moments(queries[:, s.order])
+    inverse = inverse_root(c, mean)
+    step, zero, top = s.step[s.order], s.zero.astype(F)[s.order], s.top[s.order]
+    with np.errstate(divide="ignore"):
+        per = np.where(step > 0, F(1) / step, F(0))
+    w = x[:, s.order].T.copy()
+    u = w - (zero + step * (top.astype(F) / F(2)))[:, None]
+    v, ranked = np.zeros_like(w), np.zeros(w.shape, np.int64)
+    for i in range(len(w)):
+        code = np.clip(np.rint((w[i] - zero[i]) * per[i]), F(0), F(top[i]))
+        v[i] = step[i] * (code - F(top[i]) / F(2))
+        ranked[i] = code.astype(np.int64)
+        error = w[i] - (zero[i] + step[i] * code)
+        w[i + 1:] = w[i + 1:] + (-inverse[i + 1:, i] / inverse[i, i])[:, None] * error
+    products = np.zeros_like(w)
+    for j in range(len(w)):
+        products = products + c[:, j, None] * u[j]
+    codes = np.zeros(x.shape, np.int64)
+    codes[:, s.order] = ranked.T
+    return s.words(row_sum(u * products), row_sum(v * products), codes)
 
 
 # ---- hashes --------------------------------------------------------------------------------------------------------------
@@ -215,6 +277,21 @@ def fnv(words):
     return h
 
 
+def queries_of(kind, d):
+    q = rows(d, N_TILES)
+    if kind == "equal":
+        return np.repeat(q[:1], len(q), axis=0)
+    if kind == "zero":
+        return np.zeros_like(q)
+    if kind == "tiny":
+        return q * F(2) ** -100
+    if kind == "one":
+        return np.where(np.arange(d) == d // 3, q, F(0))
+    if kind == "few":
+        return q[:, np.arange(d) % 8] + q * F(0.25)
+    return q
+
+
 def lines():
     for d in SIZES:
         tiles = [rows(d, t) for t in range(N_TILES)]
@@ -223,6 +300,10 @@ def lines():
             yield f"kq{bits} {d} " + " ".join(f"{fnv(kq(bits, x)):016x}" for x in tiles)
             yield f"kq{bits}+queries {d} " + " ".join(f"{fnv(kq(bits, x, queries)):016x}" for x in tiles)
             yield f"vu{bits} {d} " + " ".join(f"{fnv(vu(bits, x)):016x}" for x in tiles)
+            for kind in ("drawn", "few", "equal", "one", "tiny", "zero"):
+                queries, keys = queries_of(kind, d), [tiles[0], np.clip(tiles[1], F(-8), F(8))]
+                hashes = [fnv(kq_feedback(bits, x, queries)) for x in keys]
+                yield f"kq{bits}-feedback+{kind} {d} " + " ".join(f"{h:016x}" for h in hashes)
 
 
 def main():

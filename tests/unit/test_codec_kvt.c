@@ -95,6 +95,23 @@ static void sum_squares(float *out, const float *rows, int d) {
     }
 }
 
+/* Queries of a kind, as queries_of in kvt.py makes them. */
+static void fill_queries(float *q, const char *kind, int d) {
+    codec_rows_fill(q, KVT_TILE_ROWS, d, N_TILES);
+    for (int r = KVT_TILE_ROWS - 1; r >= 0; r--) {
+        float first[8];
+        memcpy(first, q + r * d, sizeof first);
+        for (int c = 0; c < d; c++) {
+            float *x = &q[r * d + c];
+            if (strcmp(kind, "equal") == 0) *x = q[c];
+            if (strcmp(kind, "zero") == 0) *x = 0;
+            if (strcmp(kind, "tiny") == 0) *x *= 0x1p-100f;
+            if (strcmp(kind, "one") == 0 && c != d / 3) *x = 0;
+            if (strcmp(kind, "few") == 0) *x = first[c % 8] + *x * 0.25f;
+        }
+    }
+}
+
 static void check_line(char *name, int d, const uint64_t want[N_TILES]) {
     char *plus = strchr(name, '+');
     if (plus) *plus = 0;
@@ -102,12 +119,14 @@ static void check_line(char *name, int d, const uint64_t want[N_TILES]) {
     const bool is_k = name[0] == 'k';
     struct kvt_tile tile;
     kvt_codec_describe(codec, is_k ? KVT_SIDE_K : KVT_SIDE_V, d, &tile);
-    float *rows = malloc(sizeof *rows * (size_t)(KVT_TILE_ROWS * d)), queries[KVT_LATENT_MAX];
-    codec_rows_fill(rows, KVT_TILE_ROWS, d, N_TILES);
-    sum_squares(queries, rows, d);
+    const size_t n = (size_t)(KVT_TILE_ROWS * d), room = kvt_codec_room(codec, d);
+    float *rows = malloc(sizeof *rows * n), *given = malloc(sizeof *given * KVT_MAX(n, room)), sums[KVT_LATENT_MAX];
     void *bytes = aligned_alloc(64, tile.bytes);
     for (int t = 0; t < N_TILES; t++) {
+        fill_queries(given, plus ? plus + 1 : "", d);
+        sum_squares(sums, given, d);
         codec_rows_fill(rows, KVT_TILE_ROWS, d, t);
+        for (size_t i = 0; i < n && room && t == 1; i++) rows[i] = fminf(fmaxf(rows[i], -8), 8);
         memset(bytes, 0, tile.bytes);
         codec->encoder->encode(&(struct kvt_encode_args){.codec = codec,
                                                          .tile = &tile,
@@ -115,11 +134,13 @@ static void check_line(char *name, int d, const uint64_t want[N_TILES]) {
                                                          .n = KVT_TILE_ROWS,
                                                          .rows = rows,
                                                          .stride = d,
-                                                         .queries = plus ? queries : NULL});
+                                                         .queries = plus ? sums : NULL,
+                                                         .room = room ? given : NULL});
         if ((is_k ? hash_kq : hash_vu)(&tile, bytes) != want[t])
-            fail_msg("%s%s, d %d: tile %d differs", name, plus ? " with queries" : "", d, t);
+            fail_msg("%s%s%s, d %d: tile %d differs", name, plus ? " with queries: " : "", plus ? plus + 1 : "", d, t);
     }
     free(bytes);
+    free(given);
     free(rows);
 }
 

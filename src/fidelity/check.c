@@ -65,8 +65,7 @@ static enum kvt_status look(void *ctx, const struct kvt_layer_rows *rows, struct
                                                .scale = rows->scale,
                                                .q = rows->q,
                                                .k = rows->k,
-                                               .v = rows->v,
-                                               .queries = true};
+                                               .v = rows->v};
     if (!kvt_progress_report(l->options->progress, "checking", (uint64_t)rows->layer, (uint64_t)l->shape.n_layers))
         return kvt_fail(err, KVT_ERR_CANCELLED, "cancelled");
     const double before = kvt_clock_seconds(), pass = (before - l->start - l->looking) / (rows->layer + BEFORE_ROWS);

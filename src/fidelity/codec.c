@@ -44,6 +44,9 @@ struct bench {
     int d;
     size_t n_floats;      /* of a tile's rows */
     float *rows, *back;   /* n_floats each */
+    float *queries;       /* n_floats; of keys whose codec uses them, else null */
+    float *squares;       /* by channel, of queries */
+    float *room;          /* of encoders that use the queries themselves; else null */
     unsigned char *bytes; /* HEADS tiles */
     size_t head_bytes;    /* from tile to tile: K and V, as in a page */
     int next;             /* row to encode */
@@ -54,6 +57,7 @@ struct bench {
 static void encode_rows(struct bench *b, kvt_encode_fn encode) {
     const int n = b->codec->info.granularity, heads = KVT_MIN(HEADS, KVT_TILE_ROWS / n);
     for (int done = 0; done < KVT_TILE_ROWS; done += n * heads) {
+        if (b->room) memcpy(b->room, b->queries, b->n_floats * sizeof *b->room);
         encode(&(struct kvt_encode_args){
             .codec = b->codec,
             .tile = &b->tile,
@@ -62,6 +66,8 @@ static void encode_rows(struct bench *b, kvt_encode_fn encode) {
             .n = n,
             .rows = b->rows + done * b->d,
             .stride = b->d,
+            .queries = b->squares,
+            .room = b->room,
             .n_more = heads - 1,
             .bytes_step = b->head_bytes,
             .rows_step = n * b->d,
@@ -91,18 +97,32 @@ static void calibrate(struct bench *b, struct kind *kind) {
         if (time_of(b, kind) * kind->n_repeats > ROUND_SECONDS) return;
 }
 
+static void fill(float *x, size_t n, struct kvt_rng *rng) {
+    for (size_t i = 0; i < n; i++) x[i] = kvt_rng_normal(rng);
+}
+
 static bool bench_open(struct bench *b, enum kvt_side side, const struct kvt_allocator *allocator) {
-    kvt_codec_describe(b->codec, side, b->d, &b->tile);
-    b->n_floats = (size_t)KVT_TILE_ROWS * (size_t)b->d;
-    b->head_bytes = 2 * b->tile.bytes;
-    const size_t bytes = 2 * kvt_arena_need(b->n_floats, sizeof(float)) + kvt_arena_need(HEADS * b->head_bytes, 1);
-    if (!kvt_arena_init(&b->arena, allocator, bytes)) return false;
-    b->rows = kvt_arena_take(&b->arena, b->n_floats, sizeof(float));
-    b->back = kvt_arena_take(&b->arena, b->n_floats, sizeof(float));
-    b->bytes = kvt_arena_take(&b->arena, HEADS * b->head_bytes, 1);
+    const bool asks = side == KVT_SIDE_K && b->codec->info.queries;
+    const size_t d = (size_t)b->d, n = KVT_TILE_ROWS * d, room = asks ? kvt_codec_room(b->codec, b->d) : 0;
     struct kvt_rng rng = {1};
-    for (size_t i = 0; i < b->n_floats; i++) b->rows[i] = kvt_rng_normal(&rng);
+    kvt_codec_describe(b->codec, side, b->d, &b->tile);
+    b->n_floats = n;
+    b->head_bytes = 2 * b->tile.bytes;
+    const size_t bytes = 3 * kvt_arena_need(n, sizeof(float)) + kvt_arena_need(d, sizeof(float)) +
+                         kvt_arena_need(room, sizeof(float)) + kvt_arena_need(HEADS * b->head_bytes, 1);
+    if (!kvt_arena_init(&b->arena, allocator, bytes)) return false;
+    b->rows = kvt_arena_take(&b->arena, n, sizeof(float));
+    b->back = kvt_arena_take(&b->arena, n, sizeof(float));
+    b->bytes = kvt_arena_take(&b->arena, HEADS * b->head_bytes, 1);
     memset(b->bytes, 0, HEADS * b->head_bytes);
+    fill(b->rows, n, &rng);
+    if (!asks) return true;
+    b->queries = kvt_arena_take(&b->arena, n, sizeof(float));
+    b->squares = kvt_arena_take(&b->arena, d, sizeof(float));
+    fill(b->queries, n, &rng);
+    memset(b->squares, 0, d * sizeof *b->squares);
+    for (size_t i = 0; i < n; i++) b->squares[i % d] += b->queries[i] * b->queries[i];
+    if (room) b->room = kvt_arena_take(&b->arena, room, sizeof(float));
     return true;
 }
 

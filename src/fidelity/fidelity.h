@@ -344,13 +344,12 @@ struct kvt_measured_rows {
     int n, n_q_heads;
     float scale;
     struct kvt_rows q, k, v;
-    bool queries; /* keys of codecs that use queries are encoded with these, as a cache does; otherwise as without */
 };
 
-/* Encodes and decodes all rows with each of n_pairs codecs and adds what is lost to sums[pair]. Rows are rounded to 16 bits
- * first, as a cache does for every codec that is no plain one; errors are against the f32 rows. Attention is computed in double for
- * 64 queries of each head, evenly spread, each over all rows up to its own position: none is kept in 16 bits. RANGE for rows that a
- * codec does not take. */
+/* Encodes and decodes all rows with each of n_pairs codecs, keys with the queries at their rows, and adds what is lost to sums[pair].
+ * Rows are rounded to 16 bits first, as a cache does for every codec that is no plain one; errors are against the f32 rows. Attention is
+ * computed in double for 64 queries of each head, evenly spread, each over all rows up to its own position: none is kept in 16 bits.
+ * RANGE for rows that a codec does not take. */
 KVT_MUST_CHECK enum kvt_status kvt_measure_rows(struct kvt_error_sums *sums, const struct kvt_codec_pair *pairs,
                                                 int n_pairs, const struct kvt_measured_rows *rows,
                                                 const struct kvt_parallel *parallel,

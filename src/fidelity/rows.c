@@ -31,6 +31,7 @@ struct head {
     float *k, *v;           /* as they came: [k_size][n], [n][v_size] */
     float *k_back, *v_back; /* decoded */
     float *row;             /* n rows of the larger size */
+    float *room;            /* of encoders that use the queries themselves; null: there is none */
     void *tile;
     double *weights; /* of the exact attention: [query][n] */
     double *mixes;   /* [query][v_size] */
@@ -49,15 +50,17 @@ static bool head_open(struct head *h, const struct kvt_codec_pair *pairs, int n_
                       const struct kvt_allocator *allocator) {
     const struct kvt_layer_shape *shape = &h->rows->shape;
     const size_t n = (size_t)h->rows->n, dk = (size_t)shape->k_size, dv = (size_t)shape->v_size;
-    size_t tile = 0;
-    for (int i = 0; i < n_pairs; i++)
+    size_t tile = 0, room = 0;
+    for (int i = 0; i < n_pairs; i++) {
+        room = KVT_MAX(room, kvt_codec_room(pairs[i].codec[KVT_SIDE_K], shape->k_size));
         for (int side = 0; side < KVT_SIDE_COUNT; side++) {
             const int d = side == KVT_SIDE_K ? shape->k_size : shape->v_size;
             const size_t bytes = kvt_codec_tile_bytes(pairs[i].codec[side], (enum kvt_side)side, d);
             tile = KVT_MAX(tile, bytes);
         }
+    }
     const size_t floats = 2 * (kvt_arena_need(n * dk, sizeof(float)) + kvt_arena_need(n * dv, sizeof(float))) +
-                          kvt_arena_need(n * KVT_MAX(dk, dv), sizeof(float));
+                          kvt_arena_need(n * KVT_MAX(dk, dv), sizeof(float)) + kvt_arena_need(room, sizeof(float));
     const size_t doubles = kvt_arena_need(n_queries(h) * n, sizeof(double)) +
                            kvt_arena_need(n_queries(h) * dv, sizeof(double)) + kvt_arena_need(n, sizeof(double)) +
                            kvt_arena_need(KVT_DECODED_COUNT * dv, sizeof(double));
@@ -71,6 +74,7 @@ static bool head_open(struct head *h, const struct kvt_codec_pair *pairs, int n_
     h->mixes = kvt_arena_take(&h->arena, n_queries(h) * dv, sizeof(double));
     h->w = kvt_arena_take(&h->arena, n, sizeof(double));
     h->mix = kvt_arena_take(&h->arena, KVT_DECODED_COUNT * dv, sizeof(double));
+    h->room = room ? kvt_arena_take(&h->arena, room, sizeof(float)) : NULL;
     h->tile = kvt_arena_take(&h->arena, tile, 1);
     return true;
 }
@@ -154,22 +158,24 @@ static void round_row(float *x, int d) {
     for (int c = 0; c < d; c++) x[c] = kvt_f32_from_f16(kvt_f16_from_f32(x[c]));
 }
 
-/* By channel the sum of the squares of all queries of a tile that look at this head. */
-static void sum_queries(float *sums, const struct head *h, int first) {
+/* What a cache keeps of the queries at a tile's rows, but not rounded: by channel the sum of squares of all that look at this head; if asked,
+ * one of each row, of the heads in turn. */
+static void take_queries(float *sums, float *each, const struct head *h, int first) {
     const int d = h->rows->shape.k_size;
     for (int c = 0; c < d; c++) sums[c] = 0;
     for (int r = first; r < first + KVT_TILE_ROWS; r++)
         for (int g = 0; g < h->q_group; g++) {
             const float *q = row_at(&h->rows->q, h->index * h->q_group + g, r);
             for (int c = 0; c < d; c++) sums[c] += q[c] * q[c];
+            if (each && g == r % h->q_group) memcpy(each + (r - first) * d, q, (size_t)d * sizeof *q);
         }
 }
 
-/* A tile whose codec is helped by queries. */
+/* A tile of keys whose codec is helped by queries. */
 static void encode_with_queries(struct head *h, const struct kvt_codec *codec, int d, const float *rows, int first) {
     struct kvt_tile tile;
-    float sums[KVT_LATENT_MAX];
-    sum_queries(sums, h, first);
+    float sums[KVT_LATENT_MAX], *room = codec->query_rows ? h->room : NULL;
+    take_queries(sums, room, h, first);
     kvt_codec_describe(codec, KVT_SIDE_K, d, &tile);
     memset(h->tile, 0, tile.bytes);
     codec->encoder->encode(&(struct kvt_encode_args){.codec = codec,
@@ -178,7 +184,8 @@ static void encode_with_queries(struct head *h, const struct kvt_codec *codec, i
                                                      .n = KVT_TILE_ROWS,
                                                      .rows = rows,
                                                      .stride = d,
-                                                     .queries = sums});
+                                                     .queries = sums,
+                                                     .room = room});
 }
 
 /* h->row becomes what the codec gives back. */
@@ -193,7 +200,7 @@ static enum kvt_status there_and_back(struct head *h, const struct kvt_codec *co
         float *rows = h->row + r * d;
         memset(h->tile, 0, kvt_codec_tile_bytes(codec, side, d));
         KVT_TRY(kvt_codec_encode(codec, side, d, h->tile, 0, KVT_TILE_ROWS, rows, d, err)); /* rows are checked there */
-        if (h->rows->queries && side == KVT_SIDE_K && codec->info.queries) encode_with_queries(h, codec, d, rows, r);
+        if (side == KVT_SIDE_K && codec->info.queries) encode_with_queries(h, codec, d, rows, r);
         KVT_TRY(kvt_codec_decode(codec, side, d, rows, d, h->tile, 0, KVT_TILE_ROWS, err));
     }
     return KVT_OK;

@@ -15,6 +15,7 @@
 #include "base/alloc.h"
 #include "base/half.h"
 #include "base/rng.h"
+#include "codec/codec.h"
 #include "fidelity/fidelity.h"
 #include "support/fail_each.h"
 #include "support/threads.h"
@@ -236,6 +237,69 @@ static void a_bad_row_is_refused(void **state) {
     free(l);
 }
 
+/* ---- keys with their queries ------------------------------------------------------------------------------------------ */
+
+enum { KEYS_D = 32, KEYS_HEADS = 2 };
+
+/* The squared error of a tile of keys that a codec encodes with the queries of two heads: their squares, and one of them in turn. */
+static double keys_error(const struct kvt_codec *codec, float k[][KEYS_D], float q[][KEYS_HEADS][KEYS_D]) {
+    static float rows[KVT_TILE_ROWS][KEYS_D], back[KVT_TILE_ROWS][KEYS_D];
+    struct kvt_tile tile;
+    float sums[KEYS_D] = {0}, *room = calloc(kvt_codec_room(codec, KEYS_D) + 1, sizeof *room);
+    for (int r = 0; r < KVT_TILE_ROWS; r++)
+        for (int c = 0; c < KEYS_D; c++) {
+            rows[r][c] = kvt_f32_from_f16(kvt_f16_from_f32(k[r][c]));
+            for (int h = 0; h < KEYS_HEADS; h++) sums[c] += q[r][h][c] * q[r][h][c];
+            if (codec->query_rows) room[r * KEYS_D + c] = q[r][r % KEYS_HEADS][c];
+        }
+    kvt_codec_describe(codec, KVT_SIDE_K, KEYS_D, &tile);
+    void *bytes = aligned_alloc(64, tile.bytes);
+    memset(bytes, 0, tile.bytes);
+    codec->encoder->encode(&(struct kvt_encode_args){.codec = codec,
+                                                     .tile = &tile,
+                                                     .bytes = bytes,
+                                                     .n = KVT_TILE_ROWS,
+                                                     .rows = rows[0],
+                                                     .stride = KEYS_D,
+                                                     .queries = sums,
+                                                     .room = codec->query_rows ? room : NULL});
+    kvt_tile_decode(&tile, back[0], KEYS_D, bytes, 0, KVT_TILE_ROWS);
+    double error = 0;
+    for (int i = 0; i < KVT_TILE_ROWS * KEYS_D; i++) {
+        const double e = (double)(&back[0][0])[i] - (&k[0][0])[i];
+        error += e * e;
+    }
+    free(bytes);
+    free(room);
+    return error;
+}
+
+static void keys_come_with_their_queries(void **state) {
+    (void)state;
+    static const char *const names[] = {"kq2", "kq3", "kq4", "kq2-feedback"};
+    static float k[KVT_TILE_ROWS][KEYS_D], q[KVT_TILE_ROWS][KEYS_HEADS][KEYS_D];
+    struct kvt_rng rng = {11};
+    for (int i = 0; i < KVT_TILE_ROWS * KEYS_D; i++) (&k[0][0])[i] = kvt_rng_normal(&rng);
+    for (int i = 0; i < KVT_TILE_ROWS * KEYS_HEADS * KEYS_D; i++)
+        (&q[0][0][0])[i] = kvt_rng_normal(&rng) * (float)(1 + i * 7 % KEYS_D);
+    const struct kvt_rows keys = {k, KVT_TYPE_F32, KEYS_D, KEYS_D};
+    const struct kvt_measured_rows rows = {
+        .shape = {.n_kv_heads = 1, .k_size = KEYS_D, .v_size = KEYS_D},
+        .n = KVT_TILE_ROWS,
+        .n_q_heads = KEYS_HEADS,
+        .scale = 0.1f,
+        .q = {q, KVT_TYPE_F32, KEYS_HEADS * KEYS_D, KEYS_D},
+        .k = keys,
+        .v = keys,
+    };
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        const struct kvt_codec_pair pair = pair_of(names[i], "f16");
+        struct kvt_error_sums sums = {0};
+        assert_int_equal(kvt_measure_rows(&sums, &pair, 1, &rows, NULL, NULL, NULL), KVT_OK);
+        near(sums.row_error[KVT_SIDE_K], keys_error(pair.codec[KVT_SIDE_K], k, q));
+    }
+}
+
 /* ---- codecs by themselves --------------------------------------------------------------------------------------------- */
 
 static struct kvt_codec_axis axis_of(const char *name, enum kvt_side side) {
@@ -275,6 +339,11 @@ static void times_are_times(void **state) {
         assert_true(t.copy.median < t.encode[level].median);
     }
     assert_int_equal(kvt_measure_times(&t, pair.codec[0], KVT_SIDE_K, 12, &level, 1, NULL, NULL), KVT_ERR_UNSUPPORTED);
+    struct kvt_codec_times feedback; /* more than half as long again: without queries it would be the other encoder */
+    const struct kvt_codec_pair keys = pair_of("kq2", "f16"), slow = pair_of("kq2-feedback", "f16");
+    assert_int_equal(kvt_measure_times(&t, keys.codec[0], KVT_SIDE_K, 128, &level, 1, NULL, NULL), KVT_OK);
+    assert_int_equal(kvt_measure_times(&feedback, slow.codec[0], KVT_SIDE_K, 128, &level, 1, NULL, NULL), KVT_OK);
+    assert_true(feedback.encode[level].low > 1.5 * t.encode[level].low);
 }
 
 static enum kvt_status measure_all(void *ctx, const struct kvt_allocator *allocator) {
@@ -378,6 +447,7 @@ int main(void) {
         cmocka_unit_test(more_bits_lose_less),
         cmocka_unit_test(outlier_channels_spoil_per_token_keys),
         cmocka_unit_test(threads_change_nothing),
+        cmocka_unit_test(keys_come_with_their_queries),
         cmocka_unit_test(a_bad_row_is_refused),
         cmocka_unit_test(axes),
         cmocka_unit_test(times_are_times),

@@ -35,6 +35,10 @@ INLINE vn vn_min(vn a, vn b) { return (vn)vminq_s32((int32x4_t)a, (int32x4_t)b);
 INLINE vn vn_max(vn a, vn b) { return (vn)vmaxq_s32((int32x4_t)a, (int32x4_t)b); }
 INLINE vn vn_round(vg a) { return (vn)vcvtnq_s32_f32(a); }
 INLINE vg vn_float(vn a) { return vcvtq_f32_s32((int32x4_t)a); }
+INLINE vn vn_look_up(const uint32_t *table, vn at) {
+    for (int i = 0; i < VG; i++) at[i] = (int32_t)table[at[i]];
+    return at;
+}
 INLINE vn vn_bits(vg a) { return (vn)vreinterpretq_s32_f32(a); }
 
 INLINE vh vh_pairs(vn a, vn b) { return (vh)vsliq_n_s32((int32x4_t)a, (int32x4_t)b, 16); }

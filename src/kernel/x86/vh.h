@@ -37,6 +37,10 @@ INLINE vn vn_max(vn a, vn b) { return (vn)_mm256_max_epi32((__m256i)a, (__m256i)
 /* To the nearest whole number, ties to even, and back. */
 INLINE vn vn_round(vg a) { return (vn)_mm256_cvtps_epi32(a); }
 INLINE vg vn_float(vn a) { return _mm256_cvtepi32_ps((__m256i)a); }
+/* table[at] of each lane. */
+INLINE vn vn_look_up(const uint32_t *table, vn at) {
+    return (vn)_mm256_i32gather_epi32((const int *)(const void *)table, (__m256i)at, 4);
+}
 /* The bits of a float. */
 INLINE vn vn_bits(vg a) { return (vn)_mm256_castps_si256(a); }
 

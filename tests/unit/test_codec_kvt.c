@@ -46,6 +46,11 @@ static void test_log8(void **state) {
         assert_true(kvt_log8_nearest(0, per) <= -126 * per);
         assert_true(kvt_log8_nearest(1e-40f, per) <= -126 * per);
     }
+    for (uint32_t fraction = 0, below = 0; fraction < 1 << 23; fraction++) {
+        const uint32_t cell = kvt_log8_cells[fraction >> 15];
+        if (below < 127 && fraction == kvt_log8_fractions[below + 1]) below++;
+        if ((cell >> 16) + ((fraction & 0x7FFF) >= (cell & 0xFFFF)) != below) fail_msg("the cell of %#x", fraction);
+    }
 }
 
 /* ---- against the recipe in numpy --------------------------------------------------------------------------------------- */

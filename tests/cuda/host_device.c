@@ -195,19 +195,19 @@ enum kvt_status kvt_cuda_can_encode(const struct kvt_codec *codec, enum kvt_side
     return kvt_codec_fits(codec, side, d, err);
 }
 
-/* What append.c gives an encoder of the queries beside rows, here as they lie in their tile. */
-static void sum_queries(const struct kvt_cuda_job *job, int d, float *sums) {
-    enum { PARTS = 4 };
+/* What append.c gives an encoder of the queries beside rows, here as they lie in their tile: sums of squares by channel and, in `room`,
+ * the queries themselves where the codec wants those. */
+static void read_queries(const struct kvt_cuda_encode_args *a, const struct kvt_cuda_job *job, float *room,
+                         float *sums) {
     const struct kvt_codec *codec;
     struct kvt_tile tile;
-    float rows[KVT_TILE_ROWS * KVT_LATENT_MAX / PARTS];
-    const int n = d / PARTS;
+    const int parts = a->codec->query_rows ? 1 : 4, n = a->d / parts;
     if (kvt_codec_parse(&codec, "fp8e5m2", NULL) != KVT_OK) return;
     kvt_codec_describe(codec, KVT_SIDE_K, n, &tile);
-    kvt_tile_decode(&tile, rows, n, job->queries, 0, KVT_TILE_ROWS);
-    memset(sums, 0, (size_t)d * sizeof *sums);
+    kvt_tile_decode(&tile, room, n, job->queries, 0, KVT_TILE_ROWS);
+    memset(sums, 0, (size_t)a->d * sizeof *sums);
     for (int r = 0; r < KVT_TILE_ROWS; r++)
-        for (int c = 0; c < n; c++) sums[r % PARTS * n + c] += rows[r * n + c] * rows[r * n + c];
+        for (int c = 0; c < n; c++) sums[r % parts * n + c] += room[r * n + c] * room[r * n + c];
 }
 
 static void load_rows(const struct kvt_cuda_encode_args *a, int j, float limit, float *rows) {
@@ -233,23 +233,28 @@ enum kvt_status kvt_cuda_encode(const struct kvt_cuda_encode_args *a, void *stre
     KVT_TRY(call(err));
     KVT_TRY(kvt_cuda_can_encode(a->codec, a->side, a->d, err));
     const float limit = a->limit > 0 ? a->limit : kvt_codec_limit(a->codec, a->side, a->d);
+    const size_t n_room = KVT_MAX(kvt_codec_room(a->codec, a->d), (size_t)KVT_TILE_ROWS * KVT_LATENT_MAX);
     float *rows = malloc(KVT_TILE_ROWS * KVT_LATENT_MAX * sizeof *rows), sums[KVT_LATENT_MAX];
+    float *room = malloc(n_room * sizeof *room);
     struct kvt_tile tile;
     kvt_codec_describe(a->codec, a->side, a->d, &tile);
-    for (int j = 0; j < a->n_jobs && rows; j++) {
+    for (int j = 0; j < a->n_jobs && rows && room; j++) {
         const struct kvt_cuda_job *job = &a->jobs[j];
         if (job->n > a->most_rows) abort();
         load_rows(a, j, limit, rows);
-        if (job->queries) sum_queries(job, a->d, sums);
-        a->codec->encoder->encode(&(struct kvt_encode_args){.codec = a->codec,
-                                                            .tile = &tile,
-                                                            .bytes = job->tile,
-                                                            .first = job->first,
-                                                            .n = job->n,
-                                                            .rows = rows,
-                                                            .stride = a->d,
-                                                            .queries = job->queries ? sums : NULL});
+        if (job->queries) read_queries(a, job, room, sums);
+        a->codec->encoder->encode(
+            &(struct kvt_encode_args){.codec = a->codec,
+                                      .tile = &tile,
+                                      .bytes = job->tile,
+                                      .first = job->first,
+                                      .n = job->n,
+                                      .rows = rows,
+                                      .stride = a->d,
+                                      .queries = job->queries ? sums : NULL,
+                                      .room = job->queries && a->codec->query_rows ? room : NULL});
     }
+    free(room);
     free(rows);
     return KVT_OK;
 }

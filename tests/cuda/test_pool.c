@@ -535,6 +535,7 @@ int main(void) {
         {"kvarn4", 128, 128, 0, 0, false},
         {"kq4,vu4", 128, 32, 0, 0, false},
         {"kq3,vu3", 0, 0, 0, 0, true},
+        {"kq3-feedback,vu3", 128, 0, 0, 0, true},
         {"kivi4g32:1=f16,vu2", 128, 32, 0, 0, false},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) test_grow(&cases[i]);

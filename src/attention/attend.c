@@ -434,8 +434,8 @@ static void merge_spans(const struct run *run, int first) {
 
 /* ---- the call ---------------------------------------------------------------------------------------------------------- */
 
-static enum kvt_status check(const struct kvt_step *step, int layer, const struct kvt_attend *a,
-                             struct kvt_error *err) {
+enum kvt_status kvt_attention_check(const struct kvt_step *step, int layer, const struct kvt_attend *a,
+                                    struct kvt_error *err) {
     if (!step->n_seqs) return kvt_fail(err, KVT_ERR_STATE, "no step is begun");
     if (layer < 0 || layer >= step->pool->plan->n_layers)
         return kvt_fail(err, KVT_ERR_ARG, "there is no layer %d in a cache of %d", layer, step->pool->plan->n_layers);
@@ -482,7 +482,7 @@ static enum kvt_status take_scratch(struct run *run, struct kvt_error *err) {
 
 enum kvt_status kvt_attention_run(struct kvt_step *step, int layer, const struct kvt_attend *attend,
                                   struct kvt_error *err) {
-    KVT_TRY(check(step, layer, attend, err));
+    KVT_TRY(kvt_attention_check(step, layer, attend, err));
     struct run run = {.step = step, .layer = &step->pool->plan->layers[layer], .layer_index = layer, .attend = attend};
     const struct kvt_layer_shape *shape = &run.layer->plan.shape;
     run.group = attend->n_q_heads / shape->n_kv_heads;

@@ -31,11 +31,6 @@ static void look(char *text, size_t bytes) {
     }
 }
 
-static enum kvt_status attend(struct kvt_step *step, int layer, const struct kvt_attend *args, struct kvt_error *err) {
-    (void)step, (void)layer, (void)args;
-    return kvt_fail(err, KVT_ERR_UNSUPPORTED, "the backend cuda does not attend yet");
-}
-
 const struct kvt_backend kvt_backend_cuda = {
     .name = "cuda",
     .about = "NVIDIA GPUs, pages in the memory of one",
@@ -57,7 +52,7 @@ const struct kvt_backend kvt_backend_cuda = {
               .write = kvt_cuda_page_write,
               .encode = kvt_cuda_page_encode,
               .decode = kvt_cuda_page_decode},
-    .attend = attend,
+    .attend = kvt_cuda_attention_run,
 };
 
 #else

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "backend/cuda/attend.h"
 #include "backend/cuda/cuda.h"
 #include "backend/cuda/encode.h"
 #include "backend/cuda/queries.h"
@@ -280,4 +281,16 @@ enum kvt_status kvt_cuda_keep_queries(const struct kvt_cuda_queries *a, void *st
             a->out[(row * a->n_heads + head) * n + c - part] = a->parts == 1 ? one : sqrtf(sum / (float)a->group);
     }
     return KVT_OK;
+}
+
+/* ---- attention: none ---------------------------------------------------------------------------------------------------- */
+
+const char *kvt_cuda_attend_lacks(const struct kvt_cuda_page *body, const struct kvt_cuda_page *plain, int head_size) {
+    (void)body, (void)plain, (void)head_size;
+    return "is kept where there is no attention";
+}
+
+enum kvt_status kvt_cuda_attend_launch(const struct kvt_cuda_attend *attend, void *stream, struct kvt_error *err) {
+    (void)attend, (void)stream;
+    return kvt_fail(err, KVT_ERR_UNSUPPORTED, "this device does not attend");
 }

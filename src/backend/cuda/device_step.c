@@ -74,6 +74,7 @@ void kvt_cuda_step_close(struct kvt_step *step) {
     kvt_cuda_give(on, own->bad);
     kvt_cuda_give(on, own->wide_queries);
     kvt_cuda_give(on, own->positions);
+    kvt_cuda_attention_end(&own->attention, on, a);
     kvt_give(a, own->host, own->bytes, 1);
     kvt_give(a, own->bad_host, n_bad(step), sizeof *own->bad_host);
     kvt_give(a, own, 1, sizeof *own);

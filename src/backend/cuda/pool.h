@@ -8,6 +8,7 @@
 
 #include <pthread.h>
 
+#include "backend/cuda/attend_step.h"
 #include "backend/cuda/cuda.h"
 #include "backend/cuda/encode.h"
 #include "backend/slab.h"
@@ -43,6 +44,7 @@ struct kvt_cuda_step {
     size_t rows_bytes[KVT_CUDA_GIVEN];
     void *wide_queries; /* device: queries as they are kept, in floats */
     int64_t *positions; /* device: of the step's rows, where queries are kept */
+    struct kvt_cuda_attention attention;
 };
 
 /* The parts of kvt_page_ops that are of steps (step.c). */

@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Attention on the device: choosing a kernel and launching it.
+ */
+#include "backend/cuda/attend_tile.cuh"
+#include "backend/cuda/check.cuh"
+
+namespace kvt {
+
+static uint32_t halves(float x) {
+    __half2_raw h;
+    h.x = h.y = __half_raw(__float2half_rn(x)).x;
+    return (uint32_t)h.y << 16 | h.x;
+}
+
+// Where octets lie in the planes of codes of `bits` bits: docs/formats.md, section 4.
+static void set_planes(Side *side) {
+    const struct kvt_planes planes = kvt_planes_of(side->bits);
+    uint32_t flip = side->flip;
+    int bit = 0;
+    for (int p = 0; p < planes.n; p++) {
+        Plane *plane = &side->planes[p];
+        const int width = planes.width[p], in_vector = 4 / width; // octets in a vector
+        const int octets = planes.step_quads / 2;                 // of a step
+        plane->width = width;
+        plane->mask = ((1u << width) - 1) * 0x00010001u;
+        plane->flip = (flip & ((1u << width) - 1)) * 0x00010001u;
+        plane->up = halves((float)(1 << bit));
+        plane->down = halves(1.f / (float)(1 << width));
+        for (int c = 0; c < 4; c++) {
+            const int before = p ? octets * planes.width[0] / 4 : 0; // vectors of the first plane in a step
+            const int vector = c / octets * (octets * side->bits / 4) + before + c % octets / in_vector;
+            plane->vectors |= (uint32_t)vector << 4 * c;
+            plane->shifts |= (uint32_t)(c % octets % in_vector * 2 * width) << 4 * c;
+        }
+        flip >>= width;
+        bit += width;
+    }
+    for (int c = 0; c < 4; c++) // the chunks of one octet's vectors go where those of another's do not
+        for (int p = 0; p < planes.n; p++) {
+            const uint32_t v = side->planes[p].vectors >> 4 * c & 15;
+            side->turns = (side->turns & ~(15u << 4 * v)) | (uint32_t)(2 * c) << 4 * v;
+        }
+}
+
+static Side side_of(const struct kvt_tile *tile, uint32_t offset) {
+    Side side = {};
+    const bool plain = tile->kind == KVT_TILE_PLAIN;
+    for (int b = 0; b < kvt_tile_n_blocks(tile); b++) {
+        const struct kvt_block block = kvt_tile_block(tile, b);
+        side.scales[b] = offset + (uint32_t)block.scales;
+        side.codes[b] = offset + (uint32_t)block.codes;
+        side.factors[b] = offset + (uint32_t)block.factors;
+    }
+    side.scale_step = side.scales[2] - side.scales[0];
+    side.code_step = side.codes[2] - side.codes[0];
+    side.lane = tile->kind == KVT_TILE_LANE;
+    side.scale_bytes = (uint32_t)tile->scale_bytes;
+    side.bits = plain ? 0 : tile->format.bits;
+    side.group = side.lane ? tile->term_group : tile->lane_group;
+    side.per = side.group / 32;
+    while (1 << side.per_log < side.per) side.per_log++;
+    side.groups = tile->n_lanes > side.group ? tile->n_lanes / side.group : 1;
+    side.code_offset = plain ? 0 : tile->format.offset;
+    side.flip = tile->flip;
+    side.has_zero = !plain && tile->format.has_zero;
+    side.has_factor = !plain && tile->n_slices > 0;
+    if (!plain) set_planes(&side);
+    return side;
+}
+
+static Page page_of(const struct kvt_cuda_page *page) {
+    Page p;
+    p.k = side_of(&page->tile[KVT_SIDE_K], 0);
+    p.v = side_of(&page->tile[KVT_SIDE_V], (uint32_t)page->tile[KVT_SIDE_K].bytes);
+    p.head_bytes = (uint32_t)page->head_bytes;
+    return p;
+}
+
+static const char *side_lacks(const struct kvt_tile *tile, int d) {
+    const struct kvt_format *f = &tile->format;
+    if (tile->kind == KVT_TILE_PLAIN)
+        return tile->number == KVT_NUMBER_F16 ? NULL : "is not f16, the only plain type that attention reads there";
+    if (tile->kind == KVT_TILE_CLASS) return "has codes of three widths, which attention does not read there";
+    if (f->meaning != KVT_MEANING_INTEGER) return "has codes that are no integers, which attention does not read there";
+    if (f->scale != KVT_SCALE_F16 || (f->has_zero && f->zero != KVT_SCALE_F16))
+        return "has scales that are not f16, which attention does not read there";
+    const int group = tile->kind == KVT_TILE_LANE ? tile->term_group : tile->lane_group;
+    if (group < 32 || (group & (group - 1)))
+        return "has groups that are not of 32, 64, 128 or 256, which attention does not read there";
+    if (tile->n_slices > 1 || (tile->n_slices && f->offset))
+        return "has factors for several slices of a row, which attention does not read there";
+    if (tile->side == KVT_SIDE_K && tile->kind == KVT_TILE_FOLD && (f->offset || !f->has_zero))
+        return "has keys without zeros by channel, which attention does not read there";
+    if (d % group != 0 && group < d) return "has a short group, which attention does not read there";
+    return NULL;
+}
+
+} // namespace kvt
+
+extern "C" const char *kvt_cuda_attend_lacks(const struct kvt_cuda_page *body, const struct kvt_cuda_page *plain,
+                                             int head_size) {
+    if (head_size != 64 && head_size != 128 && head_size != 256)
+        return "has rows of a size that attention does not read there: 64, 128 and 256 are";
+    for (int side = 0; side < KVT_SIDE_COUNT; side++) {
+        const char *why = kvt::side_lacks(&body->tile[side], head_size);
+        if (!why) why = kvt::side_lacks(&plain->tile[side], head_size);
+        if (why) return why;
+    }
+    if ((body->tile[KVT_SIDE_K].kind == KVT_TILE_PLAIN) != (body->tile[KVT_SIDE_V].kind == KVT_TILE_PLAIN))
+        return "keeps one side in 16 bits and packs the other, which attention does not read there";
+    return NULL;
+}
+
+static cudaError_t launch(kvt::Args *args, cudaStream_t on) {
+    const bool one = args->call.n_columns == 8;
+    switch (args->call.head_size) {
+    case 64: return one ? kvt::launch<64, 1>(args, on) : kvt::launch<64, 2>(args, on);
+    case 128: return one ? kvt::launch<128, 1>(args, on) : kvt::launch<128, 2>(args, on);
+    case 256: return one ? kvt::launch<256, 1>(args, on) : kvt::launch<256, 2>(args, on);
+    default: return cudaErrorInvalidValue;
+    }
+}
+
+extern "C" enum kvt_status kvt_cuda_attend_launch(const struct kvt_cuda_attend *attend, void *stream,
+                                                  struct kvt_error *err) {
+    kvt::Args args;
+    args.body = kvt::page_of(&attend->body);
+    args.plain = kvt::page_of(&attend->plain);
+    args.rotated_k = attend->body.tile[KVT_SIDE_K].format.rotated;
+    args.rotated_v = attend->body.tile[KVT_SIDE_V].format.rotated;
+    args.call = *attend;
+    return kvt_cuda_status(launch(&args, static_cast<cudaStream_t>(stream)), "launching attention", err);
+}

@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Attention over tiles in device memory, for few query rows (decoding, verification). One launch walks body, sink and tail of all
+ * sequences and heads of a layer. Plain C: what C code fills in and hands over.
+ *
+ * The work is a list of runs: a stretch of units of one sequence and KV head, for one thread block. A unit is what a warp takes at a
+ * time: 64 rows of an encoded tile or 32 rows of a plain one. Units of a head are numbered body first, then sink, then tail.
+ */
+#ifndef BACKEND_CUDA_ATTEND_H
+#define BACKEND_CUDA_ATTEND_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "codec/codec.h"
+#include "kvtile/cache.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { KVT_CUDA_CODED_ROWS = 64, KVT_CUDA_PLAIN_ROWS = 32, KVT_CUDA_COLUMNS = 16, KVT_CUDA_MAX_VECTORS = 128 };
+
+/* What a query row sees of the three regions: rows [first, end). */
+struct kvt_cuda_visible {
+    int32_t first[KVT_REGION_COUNT], end[KVT_REGION_COUNT];
+};
+
+/* A sequence in a call. Pages are device pointers to their tiles, by tile of the context; those that units touch must be there. */
+struct kvt_cuda_seq {
+    const void *const *pages[KVT_REGION_COUNT];
+    int32_t n_units[KVT_REGION_COUNT];
+    int32_t first_unit[KVT_REGION_COUNT]; /* its number when units of the region are counted from position 0 */
+    int32_t row, n_rows;                  /* its query rows in the call: their kvt_cuda_visible, q and out */
+    struct kvt_cuda_visible all;          /* what every one of them sees */
+};
+
+struct kvt_cuda_share {
+    int32_t seq, head;
+    int32_t column;              /* the first of the query vectors (row * group + head in the group) that it computes */
+    int32_t first, end;          /* units */
+    int32_t next;                /* the block's next run, or -1 */
+    int32_t slot;                /* of its part */
+    int32_t first_slot, n_parts; /* of this head and these columns; n_parts 1: the run is all there is */
+    int32_t counter;             /* which of `done` counts the parts */
+};
+
+struct kvt_cuda_page {
+    struct kvt_tile tile[KVT_SIDE_COUNT];
+    size_t head_bytes; /* from one KV head's K tile to the next one's; V follows K */
+};
+
+struct kvt_cuda_attend {
+    int head_size, group;
+    struct kvt_cuda_page body, plain;       /* of body pages, and of sink and tail */
+    const struct kvt_cuda_seq *seqs;        /* device memory, as all that follows */
+    const struct kvt_cuda_visible *visible; /* of each query row */
+    const struct kvt_cuda_share *runs;      /* block i begins with run i */
+    int n_blocks, n_columns;                /* n_columns: 8 or 16, of each run */
+    const void *q;
+    enum kvt_type q_type;
+    ptrdiff_t q_row_stride, q_head_stride;
+    float *out;
+    ptrdiff_t out_row_stride, out_head_stride;
+    float *lse; /* or NULL: [row][query head] */
+    int n_q_heads;
+    float scale, softcap;
+    const float *sinks; /* or NULL: by query head */
+    float *parts;       /* n_slots * kvt_cuda_part_floats() */
+    int32_t *done;      /* zero before the first call; left zero */
+};
+
+static inline size_t kvt_cuda_part_floats(int head_size, int n_columns) {
+    return (size_t)n_columns * ((size_t)head_size + 2);
+}
+
+/* NULL if the kernel can read these tiles, else why not: a clause that goes after the codec's name. */
+const char *kvt_cuda_attend_lacks(const struct kvt_cuda_page *body, const struct kvt_cuda_page *plain, int head_size);
+
+/* Launches on a stream (a cudaStream_t). */
+KVT_MUST_CHECK enum kvt_status kvt_cuda_attend_launch(const struct kvt_cuda_attend *attend, void *stream,
+                                                      struct kvt_error *err);
+
+/* Cuts work into runs for at most *n_blocks blocks, and says how many there are: a function of the units and that number alone. A unit costs
+ * cost[region], a number of bytes. Returns how many runs there are (the first *n_blocks of them begin blocks), or -1 if max_runs are too few;
+ * *n_slots is the number of parts. The plan of one step serves all layers of the same shape. */
+int kvt_cuda_attend_plan(struct kvt_cuda_share *runs, int max_runs, int *n_slots, const struct kvt_cuda_seq *seqs,
+                         int n_seqs, int n_heads, int group, int n_columns, const int cost[KVT_REGION_COUNT],
+                         int *n_blocks);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,7 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Attention over heads of 128.
+ */
+#include "backend/cuda/attend_launch.cuh"
+
+KVT_CUDA_ATTEND_SIZE(128)

@@ -1,0 +1,537 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The attention kernel for few query rows: online softmax over body, sink and tail (Milakov and Gimelshein 2018; the context is split over
+ * blocks and merged as in Flash-Decoding, Dao et al. 2023).
+ *
+ * A warp owns two slots of shared memory, one for keys and one for values, fills them itself and waits for no other warp inside a run.
+ * Weights are relative to a reference that is looked at across lanes only when a score passes it by SLACK; they are kept times 2^up, as
+ * large as f16 allows with the scales that they meet, so that small ones keep their digits.
+ */
+#ifndef BACKEND_CUDA_ATTEND_KERNEL_CUH
+#define BACKEND_CUDA_ATTEND_KERNEL_CUH
+
+#include <type_traits>
+
+#include "backend/cuda/attend_mix.cuh"
+
+namespace kvt {
+
+constexpr float LOG2E = 1.4426950408889634f, SLACK = 4.f, NOTHING = -1e30f;
+constexpr int MOST_UP = 11; // weights are at most 2^SLACK, and 2^(SLACK + MOST_UP) is within f16
+
+template <int D, int NB> struct Shape {
+    static constexpr int MOST_WARPS = D == 256 ? 4 : 8,
+                         LEAST_WARPS = D == 256 ? 4 : 6; // 255 registers each: with more warps sums would spill
+    static constexpr int COLUMNS = 8 * NB;
+    static constexpr int LINE = D + 4;                        // floats of a column when warps hand in their sums
+    static constexpr int AT_ONCE = NB == 1 ? 4 : 2;           // warps that do so at once
+    static constexpr int QUERIES = 4 * Queries<D, NB>::BYTES; // plain, then those for the body if it is rotated
+    static constexpr int TERM_SUMS = D / 32 * COLUMNS * 4;
+    static constexpr int FACTORS = 2 * COLUMNS * 4;
+    static constexpr int HANDED = AT_ONCE * COLUMNS * LINE * 4;
+    static constexpr int STATES = MOST_WARPS * COLUMNS * 8;
+    static constexpr int BESIDE =
+        QUERIES + TERM_SUMS + FACTORS + HANDED + STATES; // bytes of shared memory beside the slots
+};
+
+// Where a warp is in the block's runs: the unit that it fetches next, and the address of its page, which is fetched a unit earlier.
+struct Cursor {
+    const Args &a;
+    int next_run, unit = 0, end = 0; // of the run
+    int region_end = 0,
+        number = 0; // of the region, in the run's units; from a unit of the run to its number in the region
+    int log = 0;    // of units in a tile
+    uint32_t head_at = 0;
+    const void *const *pages = nullptr;
+    const kvt_cuda_seq *seq = nullptr;
+    int head = 0;
+    bool more = true, coded = false; // of the unit that is found
+    const char *page = nullptr;
+
+    __device__ __forceinline__ Cursor(const Args &args, int warp) : a(args), next_run(blockIdx.x) { find(warp); }
+    __device__ void enter_region() {
+        int from = 0, where = KVT_REGION_BODY;
+        region_end = seq->n_units[KVT_REGION_BODY];
+        if (unit >= region_end) {
+            from = region_end, where = KVT_REGION_SINK, region_end += seq->n_units[KVT_REGION_SINK];
+            if (unit >= region_end) from = region_end, where = KVT_REGION_TAIL, region_end = 0x7fffffff;
+        }
+        number = seq->first_unit[where] - from;
+        coded = where == KVT_REGION_BODY && a.body.k.bits != 0;
+        log = coded ? 1 : 2;
+        head_at = (uint32_t)head * (where == KVT_REGION_BODY ? a.body.head_bytes : a.plain.head_bytes);
+        pages = seq->pages[where];
+    }
+    // In the run, or in a later one; or there is no more.
+    __device__ __forceinline__ void find(int warp) {
+        if (unit >= region_end || unit >= end) {
+            while (unit >= end) {
+                if (next_run < 0) {
+                    more = false;
+                    return;
+                }
+                const kvt_cuda_share &run = a.call.runs[next_run];
+                unit = run.first + warp, end = run.end;
+                next_run = run.next;
+                seq = a.call.seqs + run.seq;
+                head = run.head;
+            }
+            enter_region();
+        }
+        page = (const char *)__ldg((const unsigned long long *)(pages + ((unit + number) >> log)));
+    }
+    __device__ __forceinline__ const char *tile() const { return page + head_at; }
+    __device__ __forceinline__ int part() const { return (unit + number) & ((1 << log) - 1); }
+};
+
+// Reads the query vectors of a run, turned where the body is, into shared memory, each below 1/2.
+template <int D, int NB>
+__device__ void prepare_queries(const Args &a, const kvt_cuda_share &run, const kvt_cuda_seq &seq, char *queries,
+                                float *term_sums, float *factors, int warp, int n_warps, int lane) {
+    constexpr int N = D / 32, STRIDE = Queries<D, NB>::STRIDE, BYTES = Queries<D, NB>::BYTES;
+    const kvt_cuda_attend &call = a.call;
+    for (int column = warp; column < 8 * NB; column += n_warps) {
+        const int vector = run.column + column, row = vector / call.group;
+        float q[N] = {};
+        if (row < seq.n_rows) {
+            const ptrdiff_t at = (seq.row + row) * call.q_row_stride +
+                                 (run.head * call.group + vector % call.group) * call.q_head_stride;
+#pragma unroll
+            for (int j = 0; j < N; j++) {
+                const ptrdiff_t i = at + 32 * j + lane;
+                q[j] = call.q_type == KVT_TYPE_F32   ? ((const float *)call.q)[i]
+                       : call.q_type == KVT_TYPE_F16 ? __half2float(((const __half *)call.q)[i])
+                                                     : __uint_as_float((uint32_t)((const uint16_t *)call.q)[i] << 16);
+            }
+        }
+        for (int turned = 0; turned < 2; turned++) {
+            if (turned) {
+                if (!a.rotated_k) break;
+#pragma unroll
+                for (int stride = 1; stride < 32; stride *= 2)
+#pragma unroll
+                    for (int j = 0; j < N; j++) {
+                        const float other = __shfl_xor_sync(~0u, q[j], stride);
+                        q[j] = lane & stride ? other - q[j] : q[j] + other;
+                    }
+#pragma unroll
+                for (int stride = 1; stride < (D & -D) / 32; stride *= 2)
+#pragma unroll
+                    for (int j = 0; j < N; j++)
+                        if (!(j & stride)) {
+                            const float x = q[j], y = q[j + stride];
+                            q[j] = x + y, q[j + stride] = x - y;
+                        }
+                const float norm = rsqrtf((float)(D & -D));
+                for (int j = 0; j < N; j++) q[j] *= norm;
+            }
+            float most = 0;
+#pragma unroll
+            for (int j = 0; j < N; j++) most = fmaxf(most, fabsf(q[j]));
+#pragma unroll
+            for (int d = 1; d < 32; d *= 2) most = fmaxf(most, __shfl_xor_sync(~0u, most, d));
+            const int exponent = (int)(__float_as_uint(most) >> 23) - 125; // most < 2^(exponent - 1)
+            const int e = most > 0 ? max(-100, min(100, exponent)) : 0;
+            const float down = __uint_as_float((uint32_t)(127 - e) << 23),
+                        up = __uint_as_float((uint32_t)(127 + e) << 23);
+            if (lane == 0) factors[turned * 8 * NB + column] = up * call.scale;
+            char *to = queries + 2 * turned * BYTES + column * STRIDE;
+#pragma unroll
+            for (int j = 0; j < N; j++) {
+                const float x = q[j] * down;
+                const __half high = __float2half_rn(x), low = __float2half_rn(x - __half2float(high));
+                ((__half *)to)[32 * j + lane] = high;
+                ((__half *)(to + BYTES))[32 * j + lane] = low;
+                if (turned == (int)a.rotated_k) {
+                    float sum = __half2float(high) + (a.body.k.bits >= 6 ? __half2float(low) : 0.f);
+#pragma unroll
+                    for (int d = 1; d < 32; d *= 2) sum += __shfl_xor_sync(~0u, sum, d);
+                    const int per = max(1, a.body.k.per), g = j / per;
+                    float *at = term_sums + g * 8 * NB + column;
+                    if (lane == 0) *at = j % per == 0 ? sum : *at + sum;
+                }
+            }
+        }
+    }
+}
+
+// The largest |scale| of a unit of values.
+template <int D> __device__ __forceinline__ float largest_scale(uint32_t slot, const Side &v, int lane) {
+    uint32_t most = 0;
+    for (int g = lane / 8; g < v.groups; g += 4) {
+        const uint4 s = load4(slot + ValueSlot<D>::scales(v, g) + lane % 8 * 16);
+#pragma unroll
+        for (int i = 0; i < 4; i++) most = bits_of(__hmax2(halves_of(most), halves_of(word_of(s, i) & 0x7fff7fffu)));
+    }
+    const float2 f = __half22float2(halves_of(most));
+    return fmaxf(f.x, f.y);
+}
+
+template <int D, int NB> struct Walk {
+    using S = Shape<D, NB>;
+    const Args &a;
+    int lane, r, c;
+    float reference[NB][2], up;
+    Mixed<D, NB> mixed;
+
+    __device__ __forceinline__ void begin() {
+#pragma unroll
+        for (int nb = 0; nb < NB; nb++) reference[nb][0] = reference[nb][1] = NOTHING;
+        up = MOST_UP;
+        mixed.clear();
+    }
+
+    template <int BLOCKS> __device__ __noinline__ static float capped(float x, float cap) {
+        return cap * tanhf(x / cap);
+    }
+    template <int BLOCKS> __device__ __forceinline__ void cap(Sums<NB> &x) const {
+        const float most = a.call.softcap * LOG2E;
+        for (int nb = 0; nb < NB; nb++)
+#pragma unroll
+            for (int b = 0; b < BLOCKS; b++)
+#pragma unroll
+                for (int t = 0; t < 2; t++)
+#pragma unroll
+                    for (int e = 0; e < 4; e++) x[b][t][nb][e] = capped<BLOCKS>(x[b][t][nb][e], most);
+    }
+
+    // Scores as powers of two. BLOCKS of 32 rows.
+    template <int BLOCKS> __device__ __forceinline__ void to_powers(Sums<NB> &x, const float *factors) const {
+#pragma unroll
+        for (int nb = 0; nb < NB; nb++) {
+            const float2 f = *(const float2 *)(factors + nb * 8 + 2 * c);
+            const float even = f.x * LOG2E, odd = f.y * LOG2E;
+#pragma unroll
+            for (int b = 0; b < BLOCKS; b++)
+#pragma unroll
+                for (int t = 0; t < 2; t++)
+#pragma unroll
+                    for (int e = 0; e < 4; e++) x[b][t][nb][e] *= e % 2 ? odd : even;
+        }
+        if (a.call.softcap > 0) cap<BLOCKS>(x);
+    }
+
+    // What a column does not see goes. `row`: of the context, the unit's first.
+    template <int BLOCKS>
+    __device__ void mask(Sums<NB> &x, const kvt_cuda_share &run, const kvt_cuda_seq &seq, int region, bool plain_places,
+                         int row) const {
+        for (int nb = 0; nb < NB; nb++)
+            for (int odd = 0; odd < 2; odd++) {
+                const int q_row = (run.column + nb * 8 + 2 * c + odd) / a.call.group;
+                const kvt_cuda_visible &v = a.call.visible[seq.row + min(q_row, seq.n_rows - 1)];
+                const int first = v.first[region], end = v.end[region];
+#pragma unroll
+                for (int b = 0; b < BLOCKS; b++)
+#pragma unroll
+                    for (int t = 0; t < 2; t++)
+#pragma unroll
+                        for (int h = 0; h < 2; h++) {
+                            const int at = row + (plain_places ? 16 * t + 8 * h + r : 32 * b + 4 * r + 2 * t + h);
+                            if (at < first || at >= end) {
+                                if (odd)
+                                    x[b][t][nb][2 * h + 1] = -INFINITY;
+                                else
+                                    x[b][t][nb][2 * h] = -INFINITY;
+                            }
+                        }
+            }
+    }
+
+    // Moves the references where a score passes them by SLACK.
+    template <int BLOCKS> __device__ __forceinline__ void refer(const Sums<NB> &x) {
+#pragma unroll
+        for (int nb = 0; nb < NB; nb++) {
+            float most[2] = {NOTHING, NOTHING};
+#pragma unroll
+            for (int b = 0; b < BLOCKS; b++)
+#pragma unroll
+                for (int t = 0; t < 2; t++)
+#pragma unroll
+                    for (int e = 0; e < 4; e++) most[e % 2] = fmaxf(most[e % 2], x[b][t][nb][e]);
+            if (!__any_sync(~0u, most[0] > reference[nb][0] + SLACK || most[1] > reference[nb][1] + SLACK)) continue;
+            float keep[2];
+#pragma unroll
+            for (int e = 0; e < 2; e++) {
+                most[e] = fmaxf(most[e], reference[nb][e]);
+#pragma unroll
+                for (int d = 4; d < 32; d *= 2) most[e] = fmaxf(most[e], __shfl_xor_sync(~0u, most[e], d));
+                keep[e] = exp2_of(reference[nb][e] - most[e]);
+                reference[nb][e] = most[e];
+            }
+            mixed.scale(nb, keep[0], keep[1]);
+        }
+    }
+
+    // Lowers `up` where products with the unit's scales would pass f16.
+    __device__ __forceinline__ void fit(uint32_t slot) {
+        const Side &v = a.body.v;
+        const int beside = v.bits > 4 ? 4 : v.bits == 3 ? 2 : 0; // what the second plane counts more
+        float most = largest_scale<D>(slot, v, lane);
+        if (!__any_sync(~0u, most > exp2_of(MOST_UP - beside - up))) return;
+#pragma unroll
+        for (int d = 1; d < 32; d *= 2) most = fmaxf(most, __shfl_xor_sync(~0u, most, d));
+        const float to = (float)(MOST_UP - beside - ((int)(__float_as_uint(most) >> 23) - 126));
+#pragma unroll
+        for (int nb = 0; nb < NB; nb++) mixed.scale(nb, exp2_of(to - up), exp2_of(to - up));
+        up = to;
+    }
+
+    __device__ __forceinline__ float weight(float x, int nb, int e) const {
+        return exp2_of(x + (up - reference[nb][e % 2]));
+    }
+
+    __device__ __forceinline__ void mix_body(const Sums<NB> &x, uint32_t slot) {
+        Weights<NB> w[2];
+#pragma unroll
+        for (int b = 0; b < 2; b++)
+#pragma unroll
+            for (int nb = 0; nb < NB; nb++) {
+                uint32_t t[4]; // rows {i, 4 + i} of the lane's octet
+#pragma unroll
+                for (int i = 0; i < 4; i++)
+                    t[i] = transpose8x8(
+                        pack(weight(x[b][i / 2][nb][i % 2 * 2], nb, 0), weight(x[b][i / 2][nb][i % 2 * 2 + 1], nb, 1)));
+                w[b].n[nb][0] = lows(t[0], t[1]), w[b].n[nb][1] = lows(t[2], t[3]);
+                w[b].n[nb][2] = highs(t[0], t[1]), w[b].n[nb][3] = highs(t[2], t[3]);
+            }
+        mix<D, NB>(mixed, slot, a.body.v, w, lane);
+    }
+
+    __device__ __forceinline__ void mix_wide(const Sums<NB> &x, uint32_t slot) {
+        Pairs<NB> high, low;
+#pragma unroll
+        for (int nb = 0; nb < NB; nb++)
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                const float w0 = weight(x[0][i / 2][nb][i % 2 * 2], nb, 0),
+                            w1 = weight(x[0][i / 2][nb][i % 2 * 2 + 1], nb, 1);
+                const __half2 h = __floats2half2_rn(w0, w1);
+                const float2 f = __half22float2(h);
+                high.n[nb][i] = transpose8x8(bits_of(h));
+                low.n[nb][i] = transpose8x8(pack(w0 - f.x, w1 - f.y));
+            }
+        mix_plain<D, NB>(mixed, slot, high, low, lane);
+    }
+};
+
+// The output of a query vector from its state: largest score, sum of weights, one mixed value.
+__device__ __forceinline__ float finish(const Args &a, int q_head, int row, bool first, float most, float sum,
+                                        float value) {
+    if (a.call.sinks) {
+        const float sink = a.call.sinks[q_head] * LOG2E, top = fmaxf(most, sink), keep = exp2_of(most - top);
+        value *= keep;
+        sum = fmaf(sum, keep, exp2_of(sink - top));
+        most = top;
+    }
+    if (first && a.call.lse) a.call.lse[(ptrdiff_t)row * a.call.n_q_heads + q_head] = (most + log2f(sum)) / LOG2E;
+    return value / sum;
+}
+
+template <int D, int NB>
+__device__ __forceinline__ void put_out(const Args &a, const kvt_cuda_share &run, const kvt_cuda_seq &seq, int column,
+                                        int channel, float most, float sum, float value) {
+    const int vector = run.column + column, row = vector / a.call.group;
+    if (row >= seq.n_rows) return;
+    const int q_head = run.head * a.call.group + vector % a.call.group;
+    a.call.out[(seq.row + row) * a.call.out_row_stride + q_head * a.call.out_head_stride + channel] =
+        finish(a, q_head, seq.row + row, channel == 0, most, sum, value);
+}
+
+// The parts of a head in their order: by the block that was last to leave its own.
+template <int D, int NB>
+__device__ void merge_parts(const Args &a, const kvt_cuda_share &run, const kvt_cuda_seq &seq) {
+    constexpr int COLUMNS = 8 * NB, AHEAD = 16;
+    const size_t part = (size_t)COLUMNS * (D + 2);
+    const float *parts = a.call.parts + run.first_slot * part;
+    const int n = min(COLUMNS, seq.n_rows * a.call.group - run.column);
+    for (int x = threadIdx.x; x < n * D; x += blockDim.x) {
+        const int column = x / D;
+        float most = NOTHING, sum = 0, value = 0;
+        for (int k0 = 0; k0 < run.n_parts; k0 += AHEAD) {
+            float2 state[AHEAD];
+            float v[AHEAD];
+#pragma unroll
+            for (int k = 0; k < AHEAD; k++) {
+                const float *p = parts + (k0 + k) * part;
+                const bool in = k0 + k < run.n_parts;
+                state[k] = in ? __ldcg((const float2 *)p + column) : make_float2(NOTHING, 0.f);
+                v[k] = in ? __ldcg(p + 2 * COLUMNS + x) : 0.f;
+            }
+            float top = most;
+#pragma unroll
+            for (int k = 0; k < AHEAD; k++) top = fmaxf(top, state[k].x);
+            const float keep = exp2_of(most - top);
+            sum *= keep, value *= keep, most = top;
+#pragma unroll
+            for (int k = 0; k < AHEAD; k++) {
+                const float f = exp2_of(state[k].x - most);
+                sum = fmaf(f, state[k].y, sum), value = fmaf(f, v[k], value);
+            }
+        }
+        put_out<D, NB>(a, run, seq, column, x % D, most, sum, value);
+    }
+}
+
+// Puts the sums of a block's warps together, to the output or to a part.
+template <int D, int NB>
+__device__ void hand_in(Walk<D, NB> &walk, const kvt_cuda_share &run, const kvt_cuda_seq &seq, float *handed,
+                        float *states, int warp, int n_warps, int *last) {
+    using S = Shape<D, NB>;
+    const Args &a = walk.a;
+    const int r = walk.r, c = walk.c;
+    const float down = exp2_of(-walk.up);
+    if (r == 0)
+#pragma unroll
+        for (int nb = 0; nb < NB; nb++) {
+            float *to = states + (warp * S::COLUMNS + nb * 8 + 2 * c) * 2;
+            to[0] = walk.reference[nb][0], to[1] = walk.mixed.side[nb][2] * down;
+            to[2] = walk.reference[nb][1], to[3] = walk.mixed.side[nb][3] * down;
+        }
+    constexpr int EACH = (S::COLUMNS * D + 32 * S::LEAST_WARPS - 1) / (32 * S::LEAST_WARPS);
+    float sums[EACH] = {};
+    for (int w0 = 0; w0 < n_warps; w0 += S::AT_ONCE) {
+        if (w0) __syncthreads();
+        if (warp >= w0 && warp < w0 + S::AT_ONCE)
+#pragma unroll
+            for (int nb = 0; nb < NB; nb++)
+#pragma unroll
+                for (int i = 0; i < D / 16; i++)
+#pragma unroll
+                    for (int e = 0; e < 4; e++)
+                        handed[((warp - w0) * S::COLUMNS + nb * 8 + 2 * c + e % 2) * S::LINE + 16 * i + 8 * (e / 2) +
+                               r] = walk.mixed.values[i][nb][e] * down;
+        __syncthreads();
+        const bool done = w0 + S::AT_ONCE >= n_warps;
+#pragma unroll
+        for (int j = 0; j < EACH; j++) {
+            const int x = threadIdx.x + j * 32 * n_warps, column = x / D, channel = x % D;
+            if (x >= S::COLUMNS * D) break;
+            float most = NOTHING, sum = 0;
+            for (int w = 0; w < n_warps; w++) most = fmaxf(most, states[(w * S::COLUMNS + column) * 2]);
+            for (int w = 0; w < n_warps; w++) {
+                const float f = exp2_of(states[(w * S::COLUMNS + column) * 2] - most);
+                sum = fmaf(f, states[(w * S::COLUMNS + column) * 2 + 1], sum);
+                if (w >= w0 && w < w0 + S::AT_ONCE)
+                    sums[j] = fmaf(f, handed[((w - w0) * S::COLUMNS + column) * S::LINE + channel], sums[j]);
+            }
+            if (!done) continue;
+            if (run.n_parts == 1) {
+                put_out<D, NB>(a, run, seq, column, channel, most, sum, sums[j]);
+            } else {
+                float *part = a.call.parts + (size_t)run.slot * S::COLUMNS * (D + 2);
+                part[2 * S::COLUMNS + x] = sums[j];
+                if (channel == 0) ((float2 *)part)[column] = make_float2(most, sum);
+            }
+        }
+    }
+    __syncthreads();
+    if (run.n_parts == 1) return;
+    if (threadIdx.x == 0) {
+        int before;
+        asm volatile("atom.acq_rel.gpu.global.add.s32 %0, [%1], 1;"
+                     : "=r"(before)
+                     : "l"(a.call.done + run.counter)
+                     : "memory");
+        *last = before == run.n_parts - 1;
+        if (*last) a.call.done[run.counter] = 0;
+    }
+    __syncthreads();
+    if (*last) merge_parts<D, NB>(a, run, seq);
+}
+
+template <int D, int NB>
+__global__ void __launch_bounds__(32 * Shape<D, NB>::MOST_WARPS, 1) attend_kernel(const __grid_constant__ Args a) {
+    using S = Shape<D, NB>;
+    extern __shared__ __align__(128) char shared[];
+    __shared__ int last;
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, n_warps = blockDim.x / 32;
+    const uint32_t key_slot = shared_address(shared) + warp * a.slots, value_slot = key_slot + a.key_slot;
+    char *queries = shared + n_warps * a.slots;
+    float *term_sums = (float *)(queries + S::QUERIES), *factors = term_sums + S::TERM_SUMS / 4;
+    float *handed = factors + S::FACTORS / 4, *states = handed + S::HANDED / 4;
+    const Queries<D, NB> plain = {shared_address(queries), shared_address(queries) + Queries<D, NB>::BYTES, 0};
+    const uint32_t turned = a.rotated_k ? 2 * Queries<D, NB>::BYTES : 0;
+    const Queries<D, NB> body = {plain.high + turned, plain.low + turned, shared_address(term_sums)};
+    const bool coded = a.body.k.bits != 0;
+
+    Cursor cursor(a, warp);
+    auto fetch_k = [&]() {
+        if (cursor.more) {
+            if (cursor.coded)
+                fetch_keys<D>(key_slot, cursor.tile(), a.body.k, cursor.part(), lane);
+            else
+                fetch_plain_keys<D>(key_slot, cursor.tile(), a.plain.k, cursor.part(), lane);
+        }
+        copies_begun();
+    };
+    auto fetch_v = [&]() {
+        if (cursor.more) {
+            if (cursor.coded)
+                fetch_values<D>(value_slot, cursor.tile(), a.body.v, cursor.part(), lane);
+            else
+                fetch_plain_values<D>(value_slot, cursor.tile(), a.plain.v, cursor.part(), lane);
+            cursor.unit += n_warps;
+            cursor.find(warp);
+        }
+        copies_begun();
+    };
+    fetch_k();
+    fetch_v();
+
+    Walk<D, NB> walk{a, lane, lane / 4, lane % 4};
+    for (int index = blockIdx.x; index >= 0;) {
+        const kvt_cuda_share &run = a.call.runs[index];
+        const kvt_cuda_seq &seq = a.call.seqs[run.seq];
+        index = run.next;
+        __syncthreads();
+        prepare_queries<D, NB>(a, run, seq, queries, term_sums, factors, warp, n_warps, lane);
+        __syncthreads();
+        walk.begin();
+        const int n_body = seq.n_units[KVT_REGION_BODY], n_sink = seq.n_units[KVT_REGION_SINK], end = run.end;
+        bool settled = !coded;
+        for (int u = run.first + warp; u < end; u += n_warps) {
+            const int region = u < n_body ? KVT_REGION_BODY : u < n_body + n_sink ? KVT_REGION_SINK : KVT_REGION_TAIL;
+            const int count = u - (region == KVT_REGION_BODY   ? 0
+                                   : region == KVT_REGION_SINK ? n_body
+                                                               : n_body + n_sink);
+            Sums<NB> x = {};
+            wait_for_copies<1>();
+            __syncwarp();
+            if (region == KVT_REGION_BODY && coded) {
+                const int row = (seq.first_unit[region] + count) * KVT_CUDA_CODED_ROWS;
+                score<D, NB>(x, key_slot, a.body.k, body, lane);
+                __syncwarp();
+                fetch_k();
+                walk.template to_powers<2>(x, factors + (a.rotated_k ? S::COLUMNS : 0));
+                if (row < seq.all.first[region] || row + KVT_CUDA_CODED_ROWS > seq.all.end[region])
+                    walk.template mask<2>(x, run, seq, region, false, row);
+                walk.template refer<2>(x);
+                wait_for_copies<1>();
+                __syncwarp();
+                walk.fit(value_slot);
+                walk.mix_body(x, value_slot);
+            } else {
+                const int row = (seq.first_unit[region] + count) * KVT_CUDA_PLAIN_ROWS;
+                if (!settled) settle(walk.mixed, a.body.v, a.rotated_v, lane), settled = true;
+                score_plain<D, NB>(x, key_slot, plain, lane);
+                __syncwarp();
+                fetch_k();
+                walk.template to_powers<1>(x, factors);
+                if (row < seq.all.first[region] || row + KVT_CUDA_PLAIN_ROWS > seq.all.end[region])
+                    walk.template mask<1>(x, run, seq, region, true, row);
+                walk.template refer<1>(x);
+                wait_for_copies<1>();
+                __syncwarp();
+                walk.mix_wide(x, value_slot);
+            }
+            __syncwarp();
+            fetch_v();
+        }
+        if (!settled) settle(walk.mixed, a.body.v, a.rotated_v, lane);
+        hand_in<D, NB>(walk, run, seq, handed, states, warp, n_warps, &last);
+    }
+}
+
+} // namespace kvt
+
+#endif

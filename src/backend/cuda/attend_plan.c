@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Cutting attention into runs. All units lie in one list, sequence by sequence, head by head, columns by columns; block i takes an equal
+ * share of what it costs to read them. Where heads are as many as blocks or a fraction of them, shares end where heads end.
+ */
+#include "backend/cuda/attend.h"
+#include "base/attr.h"
+
+struct plan {
+    struct kvt_cuda_share *runs;
+    int max_runs, n_runs;
+    int n_blocks, block, last; /* the block that is being filled, and its latest run or -1 */
+    int64_t total, done, end;  /* cost: of all, so far, and where the block's share ends */
+    int n_slots;
+};
+
+/* An equal share of what is left. */
+static void begin_block(struct plan *plan) {
+    plan->last = -1;
+    plan->end = plan->done + kvt_div_up(plan->total - plan->done, plan->n_blocks - plan->block);
+}
+
+/* A run of the block that is being filled: its first is at the block's own number. -1 if there is no room. */
+static int new_run(struct plan *plan) {
+    int at = plan->block;
+    if (plan->last >= 0) {
+        if (plan->n_runs == plan->max_runs) return -1;
+        at = plan->n_runs++;
+        plan->runs[plan->last].next = at;
+    }
+    return plan->last = at;
+}
+
+static int n_units(const struct kvt_cuda_seq *seq) {
+    int n = 0;
+    for (int region = 0; region < KVT_REGION_COUNT; region++) n += seq->n_units[region];
+    return n;
+}
+
+static int unit_cost(const struct kvt_cuda_seq *seq, int unit, const int cost[KVT_REGION_COUNT]) {
+    if (unit < seq->n_units[KVT_REGION_BODY]) return cost[KVT_REGION_BODY];
+    unit -= seq->n_units[KVT_REGION_BODY];
+    return cost[unit < seq->n_units[KVT_REGION_SINK] ? KVT_REGION_SINK : KVT_REGION_TAIL];
+}
+
+/* Units from `at` on that go to this block; body units, all of one cost, at once. */
+static int take_units(struct plan *plan, const struct kvt_cuda_seq *seq, int at, const int cost[KVT_REGION_COUNT]) {
+    const int first = at, end = n_units(seq), body = seq->n_units[KVT_REGION_BODY], each = cost[KVT_REGION_BODY];
+    if (at < body) {
+        const int n = (int)KVT_MIN(kvt_div_up(plan->end - plan->done, each), body - at);
+        at += n;
+        plan->done += (int64_t)n * each;
+    }
+    while (at >= body && at < end && plan->done < plan->end) plan->done += unit_cost(seq, at++, cost);
+    return at - first;
+}
+
+/* All units of a head: parts of it go to this block and those after it. A part that is not the first begins its block, and so lies at the
+ * block's number. */
+static bool add_head(struct plan *plan, const struct kvt_cuda_seq *seq, const struct kvt_cuda_share *what,
+                     const int cost[KVT_REGION_COUNT]) {
+    const int end = n_units(seq), first_slot = plan->n_slots;
+    int first_run = -1, first_block = 0;
+    for (int at = 0; at < end;) {
+        if (plan->done >= plan->end) {
+            plan->block++;
+            begin_block(plan);
+        }
+        const int i = new_run(plan), n = i < 0 ? 0 : take_units(plan, seq, at, cost);
+        if (i < 0) return false;
+        if (first_run < 0) first_run = i, first_block = plan->block;
+        plan->runs[i] = *what;
+        plan->runs[i].first = at;
+        plan->runs[i].end = at += n;
+        plan->runs[i].next = -1;
+        plan->runs[i].slot = plan->n_slots++;
+        plan->runs[i].first_slot = first_slot;
+    }
+    const int n_parts = plan->n_slots - first_slot;
+    plan->runs[first_run].n_parts = n_parts;
+    for (int b = first_block + 1; b <= plan->block; b++) plan->runs[b].n_parts = n_parts;
+    return true;
+}
+
+int kvt_cuda_attend_plan(struct kvt_cuda_share *runs, int max_runs, int *n_slots, const struct kvt_cuda_seq *seqs,
+                         int n_seqs, int n_heads, int group, int n_columns, const int cost[KVT_REGION_COUNT],
+                         int *n_blocks) {
+    struct plan plan = {.runs = runs, .max_runs = max_runs, .n_runs = *n_blocks, .n_blocks = *n_blocks};
+    if (*n_blocks > max_runs) return -1;
+    for (int s = 0; s < n_seqs; s++) {
+        int64_t all = 0;
+        for (int region = 0; region < KVT_REGION_COUNT; region++)
+            all += (int64_t)seqs[s].n_units[region] * cost[region];
+        plan.total += all * n_heads * kvt_div_up(seqs[s].n_rows * group, n_columns);
+    }
+    begin_block(&plan);
+    int counter = 0;
+    for (int s = 0; s < n_seqs; s++)
+        for (int head = 0; head < n_heads; head++)
+            for (int column = 0; column < seqs[s].n_rows * group; column += n_columns) {
+                const struct kvt_cuda_share what = {.seq = s, .head = head, .column = column, .counter = counter++};
+                if (!add_head(&plan, &seqs[s], &what, cost)) return -1;
+            }
+    *n_slots = plan.n_slots;
+    *n_blocks = plan.block + 1;
+    return plan.n_runs;
+}

@@ -1,0 +1,303 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Attention of a step on the device: what each query sees and the shares of each block are laid out here and go there in one copy;
+ * then one launch. The sequences' pages are in tables there already.
+ */
+#include "backend/cuda/attend_step.h"
+
+#include <string.h>
+
+#include "backend/cuda/attend.h"
+#include "backend/cuda/pool.h"
+#include "base/attr.h"
+#include "base/num.h"
+
+enum { ALIGN = 256, ROWS_PER_COLUMNS = 8 };
+
+/* Places in the buffers, which begin alike. */
+struct layout {
+    size_t seqs, visible, sinks, q, shares, copied; /* here and there; `copied`: their end */
+    size_t done, parts, out, lse, end;              /* there alone; `out` and `lse` come back */
+};
+
+struct call {
+    struct kvt_step *step;
+    const struct kvt_layer *layer;
+    int index;
+    const struct kvt_attend *attend;
+    bool q_here, out_here, sinks_here;
+    struct kvt_cuda_attend launch;
+    int n_shares, n_slots;
+    struct layout at;
+};
+
+/* ---- what is seen ------------------------------------------------------------------------------------------------------ */
+
+static void see(const struct kvt_layer *layer, int64_t p, struct kvt_cuda_visible *v) {
+    const int64_t sink = layer->plan.sink, body_end = kvt_layer_body_end(layer, p + 1),
+                  oldest = kvt_layer_first_row(layer, p + 1);
+    v->first[KVT_REGION_SINK] = 0;
+    v->end[KVT_REGION_SINK] = (int32_t)KVT_MIN(sink, p + 1);
+    v->first[KVT_REGION_BODY] = (int32_t)oldest;
+    v->end[KVT_REGION_BODY] = (int32_t)body_end;
+    v->first[KVT_REGION_TAIL] = (int32_t)KVT_MAX(body_end, oldest);
+    v->end[KVT_REGION_TAIL] = (int32_t)(p + 1);
+}
+
+static int unit_rows(const struct call *c, int region) {
+    const bool plain =
+        region != KVT_REGION_BODY || c->layer->page[KVT_REGION_BODY].tile[KVT_SIDE_K].kind == KVT_TILE_PLAIN;
+    return plain ? KVT_CUDA_PLAIN_ROWS : KVT_CUDA_CODED_ROWS;
+}
+
+/* A sequence: its units cover what any of its queries sees. */
+static void describe_seq(const struct call *c, const struct kvt_step_entry *entry, struct kvt_cuda_seq *seq) {
+    struct kvt_cuda_visible first, last;
+    see(c->layer, entry->n_before, &first);
+    see(c->layer, entry->n_before + entry->n_rows - 1, &last);
+    *seq = (struct kvt_cuda_seq){.row = entry->first, .n_rows = entry->n_rows};
+    for (int region = 0; region < KVT_REGION_COUNT; region++) {
+        seq->all.first[region] = last.first[region];
+        seq->all.end[region] = first.end[region];
+        if (first.first[region] >= last.end[region]) continue;
+        const int rows = unit_rows(c, region);
+        seq->first_unit[region] = first.first[region] / rows;
+        seq->n_units[region] = (int32_t)kvt_div_up(last.end[region], rows) - seq->first_unit[region];
+    }
+}
+
+/* ---- layout ------------------------------------------------------------------------------------------------------------ */
+
+static size_t put(size_t *at, size_t bytes) {
+    const size_t here = *at;
+    *at = here + (bytes + ALIGN - 1) / ALIGN * ALIGN;
+    return here;
+}
+
+static size_t type_bytes(enum kvt_type type) { return type == KVT_TYPE_F32 ? 4 : 2; }
+
+/* Parts that a head is cut into go to different blocks, or begin one: so many at most. */
+static void lay_out(struct call *c, int n_counters) {
+    const struct kvt_layer_shape *shape = &c->layer->plan.shape;
+    const size_t n_rows = (size_t)c->step->n_rows, heads = (size_t)c->attend->n_q_heads;
+    size_t at = 0;
+    struct layout *l = &c->at;
+    l->seqs = put(&at, (size_t)c->step->n_seqs * sizeof(struct kvt_cuda_seq));
+    l->visible = put(&at, n_rows * sizeof(struct kvt_cuda_visible));
+    l->sinks = put(&at, c->sinks_here ? heads * sizeof(float) : 0);
+    l->q = put(&at, c->q_here ? n_rows * heads * (size_t)shape->k_size * type_bytes(c->attend->q.type) : 0);
+    const int max_shares = n_counters + 2 * c->launch.n_blocks;
+    l->shares = put(&at, (size_t)max_shares * sizeof(struct kvt_cuda_share));
+    l->copied = at;
+    l->done = put(&at, (size_t)n_counters * sizeof(int32_t));
+    l->parts = put(&at, (size_t)max_shares * kvt_cuda_part_floats(shape->v_size, c->launch.n_columns) * sizeof(float));
+    l->out = put(&at, c->out_here ? n_rows * heads * (size_t)shape->v_size * sizeof(float) : 0);
+    l->lse = put(&at, c->out_here && c->attend->lse ? n_rows * heads * sizeof(float) : 0);
+    l->end = at;
+    c->n_shares = max_shares;
+}
+
+void kvt_cuda_attention_end(struct kvt_cuda_attention *kept, const struct kvt_cuda *cuda,
+                            const struct kvt_allocator *allocator) {
+    kvt_give(allocator, kept->host, kept->host_bytes, 1);
+    kvt_cuda_give(cuda, kept->device);
+    *kept = (struct kvt_cuda_attention){0};
+}
+
+static enum kvt_status take_buffers(struct kvt_cuda_attention *kept, const struct kvt_cuda *cuda, const struct call *c,
+                                    struct kvt_error *err) {
+    const struct kvt_allocator *allocator = &c->step->pool->allocator;
+    const size_t here = KVT_MAX(c->at.copied, c->at.end - c->at.out); /* what comes back passes through it too */
+    if (here > kept->host_bytes) {
+        char *host = kvt_take(allocator, here, 1);
+        if (!host) return kvt_fail(err, KVT_ERR_NOMEM, "no memory for attention: %zu bytes", here);
+        kvt_give(allocator, kept->host, kept->host_bytes, 1);
+        kept->host = host;
+        kept->host_bytes = here;
+    }
+    if (c->at.end > kept->device_bytes) {
+        void *device;
+        KVT_TRY(kvt_cuda_take(cuda, &device, c->at.end, err));
+        kvt_cuda_give(cuda, kept->device);
+        kept->device = device;
+        kept->device_bytes = c->at.end;
+    }
+    return KVT_OK;
+}
+
+/* ---- filling it -------------------------------------------------------------------------------------------------------- */
+
+static void write_seqs(const struct call *c, const struct kvt_cuda_attention *kept) {
+    struct kvt_cuda_seq *seqs = (struct kvt_cuda_seq *)(void *)(kept->host + c->at.seqs);
+    struct kvt_cuda_visible *visible = (struct kvt_cuda_visible *)(void *)(kept->host + c->at.visible);
+    for (int s = 0; s < c->step->n_seqs; s++) {
+        const struct kvt_step_entry *entry = &c->step->entries[s];
+        describe_seq(c, entry, &seqs[s]);
+        for (int r = 0; r < entry->n_rows; r++) see(c->layer, entry->n_before + r, &visible[entry->first + r]);
+        for (int region = 0; region < KVT_REGION_COUNT; region++)
+            seqs[s].pages[region] = (const void *const *)kvt_cuda_list(entry->seq, c->index, (enum kvt_region)region);
+    }
+}
+
+static void write_queries(const struct call *c, const struct kvt_cuda_attention *kept) {
+    const struct kvt_rows *q = &c->attend->q;
+    const size_t bytes = type_bytes(q->type), row = (size_t)c->layer->plan.shape.k_size * bytes;
+    char *to = kept->host + c->at.q;
+    for (int r = 0; r < c->step->n_rows; r++)
+        for (int h = 0; h < c->attend->n_q_heads; h++, to += row)
+            memcpy(to, (const char *)q->data + (r * q->row_stride + h * q->head_stride) * (ptrdiff_t)bytes, row);
+}
+
+static size_t unit_bytes(const struct call *c, int region) {
+    const struct kvt_page_shape *page = &c->layer->page[region];
+    return (page->tile[KVT_SIDE_K].bytes + page->tile[KVT_SIDE_V].bytes) * (size_t)unit_rows(c, region) / KVT_TILE_ROWS;
+}
+
+/* Blocks: one for each multiprocessor; a few less where then heads of equal length are cut evenly. */
+static int choose_blocks(const struct call *c, int n_multiprocessors, int n_counters) {
+    int64_t units = 0, shortest = INT64_MAX, longest = 0;
+    for (int s = 0; s < c->step->n_seqs; s++) {
+        struct kvt_cuda_seq seq;
+        describe_seq(c, &c->step->entries[s], &seq);
+        int64_t n = 0;
+        for (int region = 0; region < KVT_REGION_COUNT; region++) n += seq.n_units[region];
+        shortest = KVT_MIN(shortest, n);
+        longest = KVT_MAX(longest, n);
+        units += n * c->layer->plan.shape.n_kv_heads;
+    }
+    const int most = (int)KVT_MAX(1, KVT_MIN(n_multiprocessors, units / 4));
+    if (shortest == longest)
+        for (int n = most; n >= most - most / 10; n--)
+            if (n_counters % n == 0 || n % n_counters == 0) return n;
+    return most;
+}
+
+static void describe_page(const struct kvt_page_shape *shape, struct kvt_cuda_page *page) {
+    for (int side = 0; side < KVT_SIDE_COUNT; side++) page->tile[side] = shape->tile[side];
+    page->head_bytes = shape->head_bytes;
+}
+
+/* Results that came back, to where the caller wants them. */
+static void read_results(const struct call *c, const struct kvt_cuda_attention *kept) {
+    const struct kvt_attend *a = c->attend;
+    const size_t d = (size_t)c->layer->plan.shape.v_size;
+    const float *out = (const float *)(const void *)kept->host;
+    for (int r = 0; r < c->step->n_rows; r++)
+        for (int h = 0; h < a->n_q_heads; h++, out += d)
+            memcpy(a->out + r * a->out_row_stride + h * a->out_head_stride, out, d * sizeof *out);
+    if (a->lse)
+        memcpy(a->lse, kept->host + (c->at.lse - c->at.out),
+               (size_t)c->step->n_rows * (size_t)a->n_q_heads * sizeof *out);
+}
+
+/* Where the kernel finds everything. */
+static void point(struct call *c, const struct kvt_cuda_attention *kept) {
+    const struct kvt_attend *a = c->attend;
+    const struct kvt_layer_shape *shape = &c->layer->plan.shape;
+    struct kvt_cuda_attend *l = &c->launch;
+    char *there = kept->device;
+    l->seqs = (const void *)(there + c->at.seqs);
+    l->visible = (const void *)(there + c->at.visible);
+    l->runs = (const void *)(there + c->at.shares);
+    l->done = (void *)(there + c->at.done);
+    l->parts = (void *)(there + c->at.parts);
+    l->q_type = a->q.type;
+    l->q = c->q_here ? there + c->at.q : a->q.data;
+    l->q_head_stride = c->q_here ? shape->k_size : a->q.head_stride;
+    l->q_row_stride = c->q_here ? (ptrdiff_t)shape->k_size * a->n_q_heads : a->q.row_stride;
+    l->out = c->out_here ? (void *)(there + c->at.out) : a->out;
+    l->out_head_stride = c->out_here ? shape->v_size : a->out_head_stride;
+    l->out_row_stride = c->out_here ? (ptrdiff_t)shape->v_size * a->n_q_heads : a->out_row_stride;
+    l->lse = !a->lse ? NULL : c->out_here ? (void *)(there + c->at.lse) : a->lse;
+    l->sinks = !a->sinks ? NULL : c->sinks_here ? (const void *)(there + c->at.sinks) : a->sinks;
+    l->n_q_heads = a->n_q_heads;
+    l->scale = a->scale;
+    l->softcap = a->softcap;
+}
+
+/* Whether the device's kernels read a layer's pages. */
+static enum kvt_status check_layer(const struct kvt_layer *layer, int index, struct kvt_error *err) {
+    struct kvt_cuda_page body, plain;
+    describe_page(&layer->page[KVT_REGION_BODY], &body);
+    describe_page(&layer->page[KVT_REGION_TAIL], &plain);
+    const struct kvt_layer_shape *shape = &layer->plan.shape;
+    const char *why = shape->k_size != shape->v_size
+                          ? "has key and value rows of different sizes, which attention does not read there"
+                          : kvt_cuda_attend_lacks(&body, &plain, shape->k_size);
+    if (!why) return KVT_OK;
+    return kvt_fail(err, KVT_ERR_UNSUPPORTED, "layer %d on the device: %s,%s %s", index,
+                    layer->plan.codec[KVT_SIDE_K]->info.name, layer->plan.codec[KVT_SIDE_V]->info.name, why);
+}
+
+static enum kvt_status is_here(const struct kvt_cuda *cuda, const void *pointer, bool *here, struct kvt_error *err) {
+    int there = 0;
+    if (pointer) KVT_TRY(kvt_cuda_is_device(cuda, pointer, &there, err));
+    *here = pointer && !there;
+    return KVT_OK;
+}
+
+static enum kvt_status launch(struct call *c, struct kvt_cuda_attention *kept, const struct kvt_cuda *cuda,
+                              struct kvt_error *err) {
+    const struct kvt_attend *a = c->attend;
+    const struct kvt_layer_shape *shape = &c->layer->plan.shape;
+    int n_counters = 0, longest = 0;
+    for (int s = 0; s < c->step->n_seqs; s++) longest = KVT_MAX(longest, c->step->entries[s].n_rows * c->launch.group);
+    c->launch.n_columns = longest <= ROWS_PER_COLUMNS ? ROWS_PER_COLUMNS : KVT_CUDA_COLUMNS;
+    for (int s = 0; s < c->step->n_seqs; s++)
+        n_counters +=
+            shape->n_kv_heads * (int)kvt_div_up(c->step->entries[s].n_rows * c->launch.group, c->launch.n_columns);
+    c->launch.n_blocks = choose_blocks(c, cuda->n_multiprocessors, n_counters);
+    lay_out(c, n_counters);
+    KVT_TRY(take_buffers(kept, cuda, c, err));
+    write_seqs(c, kept);
+    if (c->q_here) write_queries(c, kept);
+    if (c->sinks_here) memcpy(kept->host + c->at.sinks, a->sinks, (size_t)a->n_q_heads * sizeof *a->sinks);
+    int cost[KVT_REGION_COUNT];
+    for (int region = 0; region < KVT_REGION_COUNT; region++) cost[region] = (int)unit_bytes(c, region);
+    c->n_shares =
+        kvt_cuda_attend_plan((struct kvt_cuda_share *)(void *)(kept->host + c->at.shares), c->n_shares, &c->n_slots,
+                             (const struct kvt_cuda_seq *)(const void *)(kept->host + c->at.seqs), c->step->n_seqs,
+                             shape->n_kv_heads, c->launch.group, c->launch.n_columns, cost, &c->launch.n_blocks);
+    KVT_ASSERT(c->n_shares > 0);
+    point(c, kept);
+    KVT_TRY(kvt_cuda_copy(cuda, kept->device, kept->host, c->at.copied, err));
+    KVT_TRY(kvt_cuda_fill(cuda, kept->device + c->at.done, 0, c->at.parts - c->at.done, err));
+    KVT_TRY(kvt_cuda_attend_launch(&c->launch, cuda->stream, err));
+    if (!c->out_here) return KVT_OK;
+    KVT_TRY(kvt_cuda_copy(cuda, kept->host, kept->device + c->at.out, c->at.end - c->at.out, err));
+    KVT_TRY(kvt_cuda_wait(cuda, err));
+    read_results(c, kept);
+    return KVT_OK;
+}
+
+static enum kvt_status run(struct kvt_step *step, int layer, const struct kvt_attend *attend, struct kvt_error *err) {
+    struct kvt_cuda_step *own = step->device;
+    const struct kvt_cuda *on = &kvt_cuda_pool_of(step->pool)->on;
+    struct call c = {.step = step, .layer = &step->pool->plan->layers[layer], .index = layer, .attend = attend};
+    KVT_TRY(check_layer(c.layer, layer, err));
+    c.launch.head_size = c.layer->plan.shape.k_size;
+    c.launch.group = attend->n_q_heads / c.layer->plan.shape.n_kv_heads;
+    describe_page(&c.layer->page[KVT_REGION_BODY], &c.launch.body);
+    describe_page(&c.layer->page[KVT_REGION_TAIL], &c.launch.plain);
+    bool lse_here;
+    KVT_TRY(is_here(on, attend->q.data, &c.q_here, err));
+    KVT_TRY(is_here(on, attend->out, &c.out_here, err));
+    KVT_TRY(is_here(on, attend->sinks, &c.sinks_here, err));
+    KVT_TRY(is_here(on, attend->lse, &lse_here, err));
+    if (attend->lse && lse_here != c.out_here)
+        return kvt_fail(err, KVT_ERR_ARG,
+                        "out and lse are in different memories: both must be the device's, or neither");
+    int before;
+    KVT_TRY(kvt_cuda_enter(on, &before, err));
+    const enum kvt_status status = launch(&c, &own->attention, on, err);
+    kvt_cuda_leave(before);
+    return status;
+}
+
+enum kvt_status kvt_cuda_attention_run(struct kvt_step *step, int layer, const struct kvt_attend *attend,
+                                       struct kvt_error *err) {
+    struct kvt_error why;
+    KVT_TRY(kvt_attention_check(step, layer, attend, err));
+    KVT_TRY(kvt_pool_check(step->pool, err));
+    return kvt_cuda_done(step->pool, run(step, layer, attend, &why), &why, err);
+}

@@ -42,8 +42,16 @@ static void run(const struct data *x, const struct job *j) {
             const float *rows = x->rows + from * D;
             float *sink = x->sink + from * D;
             if (j->encode)
-                j->encode(&(struct kvt_encode_args){x->codec, &x->tile, bytes, r, j->n, rows, D, NULL, j->heads - 1,
-                                                    x->head_bytes, j->n * D});
+                j->encode(&(struct kvt_encode_args){.codec = x->codec,
+                                                    .tile = &x->tile,
+                                                    .bytes = bytes,
+                                                    .first = r,
+                                                    .n = j->n,
+                                                    .rows = rows,
+                                                    .stride = D,
+                                                    .n_more = j->heads - 1,
+                                                    .bytes_step = x->head_bytes,
+                                                    .rows_step = j->n * D});
             else if (j->decode)
                 j->decode(&x->tile, sink, D, bytes, r, j->n);
             else
@@ -87,8 +95,14 @@ static void bench(const struct kvt_codec *codec, enum kvt_side side, bool decode
     memset(x.bytes, 0, HEADS * x.head_bytes);
     struct kvt_rng rng = {1};
     for (int i = 0; i < KVT_TILE_ROWS * D; i++) x.rows[i] = kvt_rng_normal(&rng);
-    kvt_encode_ref(&(struct kvt_encode_args){codec, &x.tile, x.bytes, 0, KVT_TILE_ROWS, x.rows, D, NULL, HEADS - 1,
-                                             x.head_bytes, 0});
+    kvt_encode_ref(&(struct kvt_encode_args){.codec = codec,
+                                             .tile = &x.tile,
+                                             .bytes = x.bytes,
+                                             .n = KVT_TILE_ROWS,
+                                             .rows = x.rows,
+                                             .stride = D,
+                                             .n_more = HEADS - 1,
+                                             .bytes_step = x.head_bytes});
 
     struct job jobs[MAX_JOBS] = {{.n = 1, .heads = 1, .best = 1e9}};
     const char *names[MAX_JOBS] = {"copy"};

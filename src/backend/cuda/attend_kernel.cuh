@@ -20,8 +20,7 @@ constexpr float LOG2E = 1.4426950408889634f, SLACK = 4.f, NOTHING = -1e30f;
 constexpr int MOST_UP = 11; // weights are at most 2^SLACK, and 2^(SLACK + MOST_UP) is within f16
 
 template <int D, int NB> struct Shape {
-    static constexpr int MOST_WARPS = D == 256 ? 4 : 8,
-                         LEAST_WARPS = D == 256 ? 4 : 6; // 255 registers each: with more warps sums would spill
+    static constexpr int MOST_WARPS = D == 256 ? 4 : NB == 1 ? 12 : 8, LEAST_WARPS = D == 256 ? 4 : 6;
     static constexpr int COLUMNS = 8 * NB;
     static constexpr int LINE = D + 4;                        // floats of a column when warps hand in their sums
     static constexpr int AT_ONCE = NB == 1 ? 4 : 2;           // warps that do so at once
@@ -33,6 +32,11 @@ template <int D, int NB> struct Shape {
     static constexpr int BESIDE =
         QUERIES + TERM_SUMS + FACTORS + HANDED + STATES; // bytes of shared memory beside the slots
 };
+
+// Warps of a block: 8 have 255 registers each, 12 have 168, in which the sums of a kernel for any codes do not fit.
+template <int D, int NB, Keys K>
+constexpr int MOST_WARPS =
+    K == FOLD_FOUR || K == LANE_FOUR || Shape<D, NB>::MOST_WARPS < 8 ? Shape<D, NB>::MOST_WARPS : 8;
 
 // Where a warp is in the block's runs: the unit that it fetches next, and the address of its page, which is fetched a unit earlier.
 struct Cursor {
@@ -280,7 +284,7 @@ template <int D, int NB> struct Walk {
         return exp2_of(x + (up - reference[nb][e % 2]));
     }
 
-    __device__ __forceinline__ void mix_body(const Sums<NB> &x, uint32_t slot) {
+    template <Values V> __device__ __forceinline__ void mix_body(const Sums<NB> &x, uint32_t slot) {
         Weights<NB> w[2];
 #pragma unroll
         for (int b = 0; b < 2; b++)
@@ -294,7 +298,7 @@ template <int D, int NB> struct Walk {
                 w[b].n[nb][0] = lows(t[0], t[1]), w[b].n[nb][1] = lows(t[2], t[3]);
                 w[b].n[nb][2] = highs(t[0], t[1]), w[b].n[nb][3] = highs(t[2], t[3]);
             }
-        mix<D, NB>(mixed, slot, a.body.v, w, lane);
+        mix<D, NB, V>(mixed, slot, a.body.v, w, lane);
     }
 
     __device__ __forceinline__ void mix_wide(const Sums<NB> &x, uint32_t slot) {
@@ -439,8 +443,8 @@ __device__ void hand_in(Walk<D, NB> &walk, const kvt_cuda_share &run, const kvt_
     if (*last) merge_parts<D, NB>(a, run, seq);
 }
 
-template <int D, int NB>
-__global__ void __launch_bounds__(32 * Shape<D, NB>::MOST_WARPS, 1) attend_kernel(const __grid_constant__ Args a) {
+template <int D, int NB, Keys K, Values V>
+__global__ void __launch_bounds__(32 * MOST_WARPS<D, NB, K>, 1) attend_kernel(const __grid_constant__ Args a) {
     using S = Shape<D, NB>;
     extern __shared__ __align__(128) char shared[];
     __shared__ int last;
@@ -458,7 +462,7 @@ __global__ void __launch_bounds__(32 * Shape<D, NB>::MOST_WARPS, 1) attend_kerne
     auto fetch_k = [&]() {
         if (cursor.more) {
             if (cursor.coded)
-                fetch_keys<D>(key_slot, cursor.tile(), a.body.k, cursor.part(), lane);
+                fetch_keys<D, K>(key_slot, cursor.tile(), a.body.k, cursor.part(), lane);
             else
                 fetch_plain_keys<D>(key_slot, cursor.tile(), a.plain.k, cursor.part(), lane);
         }
@@ -467,7 +471,7 @@ __global__ void __launch_bounds__(32 * Shape<D, NB>::MOST_WARPS, 1) attend_kerne
     auto fetch_v = [&]() {
         if (cursor.more) {
             if (cursor.coded)
-                fetch_values<D>(value_slot, cursor.tile(), a.body.v, cursor.part(), lane);
+                fetch_values<D, V>(value_slot, cursor.tile(), a.body.v, cursor.part(), lane);
             else
                 fetch_plain_values<D>(value_slot, cursor.tile(), a.plain.v, cursor.part(), lane);
             cursor.unit += n_warps;
@@ -499,7 +503,7 @@ __global__ void __launch_bounds__(32 * Shape<D, NB>::MOST_WARPS, 1) attend_kerne
             __syncwarp();
             if (region == KVT_REGION_BODY && coded) {
                 const int row = (seq.first_unit[region] + count) * KVT_CUDA_CODED_ROWS;
-                score<D, NB>(x, key_slot, a.body.k, body, lane);
+                score<D, NB, K>(x, key_slot, a.body.k, body, lane);
                 __syncwarp();
                 fetch_k();
                 walk.template to_powers<2>(x, factors + (a.rotated_k ? S::COLUMNS : 0));
@@ -509,7 +513,7 @@ __global__ void __launch_bounds__(32 * Shape<D, NB>::MOST_WARPS, 1) attend_kerne
                 wait_for_copies<1>();
                 __syncwarp();
                 walk.fit(value_slot);
-                walk.mix_body(x, value_slot);
+                walk.template mix_body<V>(x, value_slot);
             } else {
                 const int row = (seq.first_unit[region] + count) * KVT_CUDA_PLAIN_ROWS;
                 if (!settled) settle(walk.mixed, a.body.v, a.rotated_v, lane), settled = true;

@@ -19,7 +19,7 @@ template <int D, int NB> static void set_slots(Args *args) {
 }
 
 // As many warps as have room for their slots.
-template <int D, int NB> cudaError_t launch(Args *args, cudaStream_t stream) {
+template <int D, int NB, Keys K, Values V> cudaError_t launch_one(Args *args, cudaStream_t stream) {
     using S = Shape<D, NB>;
     int device, most;
     cudaError_t error = cudaGetDevice(&device);
@@ -27,13 +27,46 @@ template <int D, int NB> cudaError_t launch(Args *args, cudaStream_t stream) {
     if (error != cudaSuccess) return error;
     set_slots<D, NB>(args);
     int n_warps = (most - 64 - S::BESIDE) / (int)args->slots / 2 * 2;
-    n_warps = n_warps < S::MOST_WARPS ? n_warps : S::MOST_WARPS;
+    n_warps = n_warps < (MOST_WARPS<D, NB, K>) ? n_warps : MOST_WARPS<D, NB, K>;
     if (n_warps < S::LEAST_WARPS) return cudaErrorInvalidConfiguration;
     const int bytes = n_warps * (int)args->slots + S::BESIDE;
-    error = cudaFuncSetAttribute(attend_kernel<D, NB>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+    error = cudaFuncSetAttribute(attend_kernel<D, NB, K, V>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
     if (error != cudaSuccess) return error;
-    attend_kernel<D, NB><<<args->call.n_blocks, 32 * n_warps, bytes, stream>>>(*args);
+    attend_kernel<D, NB, K, V><<<args->call.n_blocks, 32 * n_warps, bytes, stream>>>(*args);
     return cudaGetLastError();
+}
+
+// Kernels that know their codes: for heads of 128 and up to 8 columns, in attend_known.cu.
+#define KVT_CUDA_KNOWN(X)                                                                                              \
+    X(FOLD_FOUR, FOUR_ZEROS)                                                                                           \
+    X(LANE_FOUR, FOUR_ZEROS)                                                                                           \
+    X(FOLD_TWO, TWO_ZEROS)                                                                                             \
+    X(LANE_TWO, TWO_ZEROS)                                                                                             \
+    X(LANE_TWO, TWO_OFFSET)
+#define X(keys, values) extern template cudaError_t launch_one<128, 1, keys, values>(Args *, cudaStream_t);
+KVT_CUDA_KNOWN(X)
+#undef X
+
+static inline Keys keys_of(const Side &k) {
+    if (k.bits == 0 || k.has_factor) return ANY_KEYS;
+    if (k.bits == 4) return k.lane ? LANE_FOUR : FOLD_FOUR;
+    return k.planes[1].width ? k.lane ? LANE_TWO : FOLD_TWO : ANY_KEYS;
+}
+static inline Values values_of(const Side &v) {
+    if (v.bits == 0 || v.has_factor) return ANY_VALUES;
+    if (v.bits == 4) return v.has_zero ? FOUR_ZEROS : ANY_VALUES;
+    return v.planes[1].width ? v.has_zero ? TWO_ZEROS : TWO_OFFSET : ANY_VALUES;
+}
+
+template <int D, int NB> cudaError_t launch(Args *args, cudaStream_t stream) {
+    if constexpr (D == 128 && NB == 1) {
+#define X(keys, values)                                                                                                \
+    if (keys_of(args->body.k) == keys && values_of(args->body.v) == values)                                            \
+        return launch_one<D, NB, keys, values>(args, stream);
+        KVT_CUDA_KNOWN(X)
+#undef X
+    }
+    return launch_one<D, NB, ANY_KEYS, ANY_VALUES>(args, stream);
 }
 
 } // namespace kvt

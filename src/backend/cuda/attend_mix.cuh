@@ -150,11 +150,21 @@ __device__ __forceinline__ void mix_kind(Mixed<D, NB> &mixed, uint32_t slot, con
                : mix_coded<D, NB, KIND, OFFSET>(mixed, slot, v, w, lane);
 }
 
-template <int D, int NB>
+template <int D, int NB, Values V>
 __device__ __forceinline__ void mix(Mixed<D, NB> &mixed, uint32_t slot, const Side &v, const Weights<NB> (&w)[2],
                                     int lane) {
-    if (v.bits == 4) return mix_kind<D, NB, FOUR>(mixed, slot, v, w, lane);
-    v.planes[1].width ? mix_kind<D, NB, TWO>(mixed, slot, v, w, lane) : mix_kind<D, NB, ONE>(mixed, slot, v, w, lane);
+    if constexpr (V == FOUR_ZEROS) {
+        mix_coded<D, NB, FOUR, ZEROS>(mixed, slot, v, w, lane);
+    } else if constexpr (V == TWO_ZEROS) {
+        mix_coded<D, NB, TWO, ZEROS>(mixed, slot, v, w, lane);
+    } else if constexpr (V == TWO_OFFSET) {
+        mix_coded<D, NB, TWO, OFFSET>(mixed, slot, v, w, lane);
+    } else if (v.bits == 4) {
+        mix_kind<D, NB, FOUR>(mixed, slot, v, w, lane);
+    } else {
+        v.planes[1].width ? mix_kind<D, NB, TWO>(mixed, slot, v, w, lane)
+                          : mix_kind<D, NB, ONE>(mixed, slot, v, w, lane);
+    }
 }
 
 // From sums of encoded values to what they mean, and from their channels' places to those of plain ones.

@@ -246,15 +246,23 @@ __device__ __forceinline__ void score_plain(Sums<NB> &x, uint32_t slot, const Qu
 }
 
 // A unit of encoded keys.
-template <int D, int NB>
+template <int D, int NB, Keys K>
 __device__ __forceinline__ void score(Sums<NB> &x, uint32_t slot, const Side &k, const Queries<D, NB> &q, int lane) {
-    if (k.lane) {
-        if (k.bits == 4) return score_lane<D, NB, FOUR>(x, slot, k, q, lane);
-        return k.planes[1].width ? score_lane<D, NB, TWO>(x, slot, k, q, lane)
-                                 : score_lane<D, NB, ONE>(x, slot, k, q, lane);
+    if constexpr (K == FOLD_FOUR) {
+        score_fold<D, NB, FOUR>(x, slot, k, q, lane);
+    } else if constexpr (K == LANE_FOUR) {
+        score_lane<D, NB, FOUR>(x, slot, k, q, lane);
+    } else if constexpr (K == FOLD_TWO) {
+        score_fold<D, NB, TWO>(x, slot, k, q, lane);
+    } else if constexpr (K == LANE_TWO) {
+        score_lane<D, NB, TWO>(x, slot, k, q, lane);
+    } else if (k.bits == 4) {
+        k.lane ? score_lane<D, NB, FOUR>(x, slot, k, q, lane) : score_fold<D, NB, FOUR>(x, slot, k, q, lane);
+    } else if (k.planes[1].width) {
+        k.lane ? score_lane<D, NB, TWO>(x, slot, k, q, lane) : score_fold<D, NB, TWO>(x, slot, k, q, lane);
+    } else {
+        k.lane ? score_lane<D, NB, ONE>(x, slot, k, q, lane) : score_fold<D, NB, ONE>(x, slot, k, q, lane);
     }
-    if (k.bits == 4) return score_fold<D, NB, FOUR>(x, slot, k, q, lane);
-    k.planes[1].width ? score_fold<D, NB, TWO>(x, slot, k, q, lane) : score_fold<D, NB, ONE>(x, slot, k, q, lane);
 }
 
 } // namespace kvt

@@ -206,8 +206,9 @@ static void plan_launch(struct bench *b, struct kvt_cuda_attend *l, int n_blocks
     const int columns = b->n_queries * b->group;
     l->n_columns = columns <= 8 ? 8 : KVT_CUDA_COLUMNS;
     n_counters = b->n_seqs * b->n_heads * (int)kvt_div_up(columns, l->n_columns);
-    l->n_blocks = n_blocks;
-    const int max = n_counters + 2 * n_blocks;
+    l->n_blocks = n_blocks ? n_blocks
+                           : kvt_cuda_attend_blocks(b->seqs, b->n_seqs, b->n_heads, n_counters, cuda.n_multiprocessors);
+    const int max = n_counters + 2 * l->n_blocks;
     struct kvt_cuda_share *shares = here((size_t)max, sizeof *shares);
     const int n = kvt_cuda_attend_plan(shares, max, &n_slots, b->seqs, b->n_seqs, b->n_heads, b->group, l->n_columns,
                                        cost, &l->n_blocks);
@@ -220,7 +221,7 @@ static void plan_launch(struct bench *b, struct kvt_cuda_attend *l, int n_blocks
     free(zeros);
 }
 
-/* A number for the case, or -1 with a sentence on stderr. Queries are f16. n_blocks 0: as many as the device has multiprocessors. */
+/* A number for the case, or -1 with a sentence on stderr. Queries are f16. n_blocks 0: as many as the backend takes. */
 KVT_API int bench_create(const char *kv, int d, int n_heads, int group, int n_queries, int n_seqs, const int *lengths,
                          int sink, int tail, int n_sets, int n_blocks) {
     int id = 0;
@@ -263,7 +264,7 @@ KVT_API int bench_create(const char *kv, int d, int n_heads, int group, int n_qu
     free(q);
     l.out = there(b, n_q * sizeof(float));
     l.visible = sent(b, b->visible, (size_t)(n_seqs * n_queries) * sizeof *b->visible);
-    plan_launch(b, &l, n_blocks ? n_blocks : cuda.n_multiprocessors);
+    plan_launch(b, &l, n_blocks);
     b->launch = here((size_t)n_sets, sizeof *b->launch);
     for (int set = 0; set < n_sets; set++) {
         b->launch[set] = l;

@@ -88,6 +88,11 @@ int kvt_cuda_attend_plan(struct kvt_cuda_share *runs, int max_runs, int *n_slots
                          int n_seqs, int n_heads, int group, int n_columns, const int cost[KVT_REGION_COUNT],
                          int *n_blocks);
 
+/* How many blocks to cut work into: one for each multiprocessor, a few less where heads of equal length are cut evenly then, and no more
+ * than there is work for. n_counters: heads of all sequences, times the columns' shares of each. */
+int kvt_cuda_attend_blocks(const struct kvt_cuda_seq *seqs, int n_seqs, int n_heads, int n_counters,
+                           int n_multiprocessors);
+
 #ifdef __cplusplus
 }
 #endif

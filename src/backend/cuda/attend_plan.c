@@ -6,6 +6,8 @@
 #include "backend/cuda/attend.h"
 #include "base/attr.h"
 
+enum { FEWEST_UNITS = 4 }; /* of a block */
+
 struct plan {
     struct kvt_cuda_share *runs;
     int max_runs, n_runs;
@@ -104,4 +106,21 @@ int kvt_cuda_attend_plan(struct kvt_cuda_share *runs, int max_runs, int *n_slots
     *n_slots = plan.n_slots;
     *n_blocks = plan.block + 1;
     return plan.n_runs;
+}
+
+int kvt_cuda_attend_blocks(const struct kvt_cuda_seq *seqs, int n_seqs, int n_heads, int n_counters,
+                           int n_multiprocessors) {
+    int64_t units = 0;
+    int shortest = INT32_MAX, longest = 0;
+    for (int s = 0; s < n_seqs; s++) {
+        const int n = n_units(&seqs[s]);
+        shortest = KVT_MIN(shortest, n);
+        longest = KVT_MAX(longest, n);
+        units += (int64_t)n * n_heads;
+    }
+    const int most = (int)KVT_MAX(1, KVT_MIN(n_multiprocessors, units / FEWEST_UNITS));
+    if (shortest == longest)
+        for (int n = most; n >= most - most / 10; n--)
+            if (n_counters % n == 0 || n % n_counters == 0) return n;
+    return most;
 }

@@ -153,25 +153,6 @@ static size_t unit_bytes(const struct call *c, int region) {
     return (page->tile[KVT_SIDE_K].bytes + page->tile[KVT_SIDE_V].bytes) * (size_t)unit_rows(c, region) / KVT_TILE_ROWS;
 }
 
-/* Blocks: one for each multiprocessor; a few less where then heads of equal length are cut evenly. */
-static int choose_blocks(const struct call *c, int n_multiprocessors, int n_counters) {
-    int64_t units = 0, shortest = INT64_MAX, longest = 0;
-    for (int s = 0; s < c->step->n_seqs; s++) {
-        struct kvt_cuda_seq seq;
-        describe_seq(c, &c->step->entries[s], &seq);
-        int64_t n = 0;
-        for (int region = 0; region < KVT_REGION_COUNT; region++) n += seq.n_units[region];
-        shortest = KVT_MIN(shortest, n);
-        longest = KVT_MAX(longest, n);
-        units += n * c->layer->plan.shape.n_kv_heads;
-    }
-    const int most = (int)KVT_MAX(1, KVT_MIN(n_multiprocessors, units / 4));
-    if (shortest == longest)
-        for (int n = most; n >= most - most / 10; n--)
-            if (n_counters % n == 0 || n % n_counters == 0) return n;
-    return most;
-}
-
 static void describe_page(const struct kvt_page_shape *shape, struct kvt_cuda_page *page) {
     for (int side = 0; side < KVT_SIDE_COUNT; side++) page->tile[side] = shape->tile[side];
     page->head_bytes = shape->head_bytes;
@@ -246,10 +227,13 @@ static enum kvt_status launch(struct call *c, struct kvt_cuda_attention *kept, c
     for (int s = 0; s < c->step->n_seqs; s++)
         n_counters +=
             shape->n_kv_heads * (int)kvt_div_up(c->step->entries[s].n_rows * c->launch.group, c->launch.n_columns);
-    c->launch.n_blocks = choose_blocks(c, cuda->n_multiprocessors, n_counters);
+    c->launch.n_blocks = cuda->n_multiprocessors;
     lay_out(c, n_counters);
     KVT_TRY(take_buffers(kept, cuda, c, err));
     write_seqs(c, kept);
+    c->launch.n_blocks =
+        kvt_cuda_attend_blocks((const struct kvt_cuda_seq *)(const void *)(kept->host + c->at.seqs), c->step->n_seqs,
+                               shape->n_kv_heads, n_counters, cuda->n_multiprocessors);
     if (c->q_here) write_queries(c, kept);
     if (c->sinks_here) memcpy(kept->host + c->at.sinks, a->sinks, (size_t)a->n_q_heads * sizeof *a->sinks);
     int cost[KVT_REGION_COUNT];

@@ -213,7 +213,7 @@ static void plan_launch(struct bench *b, struct kvt_cuda_attend *l, int n_blocks
     const int n = kvt_cuda_attend_plan(shares, max, &n_slots, b->seqs, b->n_seqs, b->n_heads, b->group, l->n_columns,
                                        cost, &l->n_blocks);
     if (n < 0) abort();
-    l->runs = sent(b, shares, (size_t)n * sizeof *shares);
+    l->shares = sent(b, shares, (size_t)n * sizeof *shares);
     free(shares);
     l->parts = there(b, (size_t)n_slots * kvt_cuda_part_floats(b->d, l->n_columns) * sizeof(float));
     int32_t *zeros = here((size_t)n_counters, sizeof *zeros);

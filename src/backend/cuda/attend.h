@@ -3,7 +3,7 @@
  * Attention over tiles in device memory, for few query rows (decoding, verification). One launch walks body, sink and tail of all
  * sequences and heads of a layer. Plain C: what C code fills in and hands over.
  *
- * The work is a list of runs: a stretch of units of one sequence and KV head, for one thread block. A unit is what a warp takes at a
+ * The work is a list of shares: a stretch of units of one sequence and KV head, for one thread block. A unit is what a warp takes at a
  * time: 64 rows of an encoded tile or 32 rows of a plain one. Units of a head are numbered body first, then sink, then tail.
  */
 #ifndef BACKEND_CUDA_ATTEND_H
@@ -39,9 +39,9 @@ struct kvt_cuda_share {
     int32_t seq, head;
     int32_t column;              /* the first of the query vectors (row * group + head in the group) that it computes */
     int32_t first, end;          /* units */
-    int32_t next;                /* the block's next run, or -1 */
+    int32_t next;                /* the block's next share, or -1 */
     int32_t slot;                /* of its part */
-    int32_t first_slot, n_parts; /* of this head and these columns; n_parts 1: the run is all there is */
+    int32_t first_slot, n_parts; /* of this head and these columns; n_parts 1: the share is all there is */
     int32_t counter;             /* which of `done` counts the parts */
 };
 
@@ -55,8 +55,8 @@ struct kvt_cuda_attend {
     struct kvt_cuda_page body, plain;       /* of body pages, and of sink and tail */
     const struct kvt_cuda_seq *seqs;        /* device memory, as all that follows */
     const struct kvt_cuda_visible *visible; /* of each query row */
-    const struct kvt_cuda_share *runs;      /* block i begins with run i */
-    int n_blocks, n_columns;                /* n_columns: 8 or 16, of each run */
+    const struct kvt_cuda_share *shares;    /* block i begins with share i */
+    int n_blocks, n_columns;                /* n_columns: 8 or 16, of each share */
     const void *q;
     enum kvt_type q_type;
     ptrdiff_t q_row_stride, q_head_stride;
@@ -81,10 +81,10 @@ const char *kvt_cuda_attend_lacks(const struct kvt_cuda_page *body, const struct
 KVT_MUST_CHECK enum kvt_status kvt_cuda_attend_launch(const struct kvt_cuda_attend *attend, void *stream,
                                                       struct kvt_error *err);
 
-/* Cuts work into runs for at most *n_blocks blocks, and says how many there are: a function of the units and that number alone. A unit costs
- * cost[region], a number of bytes. Returns how many runs there are (the first *n_blocks of them begin blocks), or -1 if max_runs are too few;
+/* Cuts work into shares for at most *n_blocks blocks, and says how many there are: a function of the units and that number alone. A unit costs
+ * cost[region], a number of bytes. Returns how many shares there are (the first *n_blocks of them begin blocks), or -1 if max_shares are too few;
  * *n_slots is the number of parts. The plan of one step serves all layers of the same shape. */
-int kvt_cuda_attend_plan(struct kvt_cuda_share *runs, int max_runs, int *n_slots, const struct kvt_cuda_seq *seqs,
+int kvt_cuda_attend_plan(struct kvt_cuda_share *shares, int max_shares, int *n_slots, const struct kvt_cuda_seq *seqs,
                          int n_seqs, int n_heads, int group, int n_columns, const int cost[KVT_REGION_COUNT],
                          int *n_blocks);
 

@@ -3,7 +3,7 @@
  * The attention kernel for few query rows: online softmax over body, sink and tail (Milakov and Gimelshein 2018; the context is split over
  * blocks and merged as in Flash-Decoding, Dao et al. 2023).
  *
- * A warp owns two slots of shared memory, one for keys and one for values, fills them itself and waits for no other warp inside a run.
+ * A warp owns two slots of shared memory, one for keys and one for values, fills them itself and waits for no other warp inside a share.
  * Weights are relative to a reference that is looked at across lanes only when a score passes it by SLACK; they are kept times 2^up, as
  * large as f16 allows with the scales that they meet, so that small ones keep their digits.
  */
@@ -38,12 +38,12 @@ template <int D, int NB, Keys K>
 constexpr int MOST_WARPS =
     K == FOLD_FOUR || K == LANE_FOUR || Shape<D, NB>::MOST_WARPS < 8 ? Shape<D, NB>::MOST_WARPS : 8;
 
-// Where a warp is in the block's runs: the unit that it fetches next, and the address of its page, which is fetched a unit earlier.
+// Where a warp is in the block's shares: the unit that it fetches next, and the address of its page, which is fetched a unit earlier.
 struct Cursor {
     const Args &a;
-    int next_run, unit = 0, end = 0; // of the run
+    int next_share, unit = 0, end = 0; // of the share
     int region_end = 0,
-        number = 0; // of the region, in the run's units; from a unit of the run to its number in the region
+        number = 0; // of the region, in the share's units; from a unit of the share to its number in the region
     int log = 0;    // of units in a tile
     uint32_t head_at = 0;
     const void *const *pages = nullptr;
@@ -52,7 +52,7 @@ struct Cursor {
     bool more = true, coded = false; // of the unit that is found
     const char *page = nullptr;
 
-    __device__ __forceinline__ Cursor(const Args &args, int warp) : a(args), next_run(blockIdx.x) { find(warp); }
+    __device__ __forceinline__ Cursor(const Args &args, int warp) : a(args), next_share(blockIdx.x) { find(warp); }
     __device__ void enter_region() {
         int from = 0, where = KVT_REGION_BODY;
         region_end = seq->n_units[KVT_REGION_BODY];
@@ -66,19 +66,19 @@ struct Cursor {
         head_at = (uint32_t)head * (where == KVT_REGION_BODY ? a.body.head_bytes : a.plain.head_bytes);
         pages = seq->pages[where];
     }
-    // In the run, or in a later one; or there is no more.
+    // In the share, or in a later one; or there is no more.
     __device__ __forceinline__ void find(int warp) {
         if (unit >= region_end || unit >= end) {
             while (unit >= end) {
-                if (next_run < 0) {
+                if (next_share < 0) {
                     more = false;
                     return;
                 }
-                const kvt_cuda_share &run = a.call.runs[next_run];
-                unit = run.first + warp, end = run.end;
-                next_run = run.next;
-                seq = a.call.seqs + run.seq;
-                head = run.head;
+                const kvt_cuda_share &share = a.call.shares[next_share];
+                unit = share.first + warp, end = share.end;
+                next_share = share.next;
+                seq = a.call.seqs + share.seq;
+                head = share.head;
             }
             enter_region();
         }
@@ -88,18 +88,18 @@ struct Cursor {
     __device__ __forceinline__ int part() const { return (unit + number) & ((1 << log) - 1); }
 };
 
-// Reads the query vectors of a run, turned where the body is, into shared memory, each below 1/2.
+// Reads the query vectors of a share, turned where the body is, into shared memory, each below 1/2.
 template <int D, int NB>
-__device__ void prepare_queries(const Args &a, const kvt_cuda_share &run, const kvt_cuda_seq &seq, char *queries,
+__device__ void prepare_queries(const Args &a, const kvt_cuda_share &share, const kvt_cuda_seq &seq, char *queries,
                                 float *term_sums, float *factors, int warp, int n_warps, int lane) {
     constexpr int N = D / 32, STRIDE = Queries<D, NB>::STRIDE, BYTES = Queries<D, NB>::BYTES;
     const kvt_cuda_attend &call = a.call;
     for (int column = warp; column < 8 * NB; column += n_warps) {
-        const int vector = run.column + column, row = vector / call.group;
+        const int vector = share.column + column, row = vector / call.group;
         float q[N] = {};
         if (row < seq.n_rows) {
             const ptrdiff_t at = (seq.row + row) * call.q_row_stride +
-                                 (run.head * call.group + vector % call.group) * call.q_head_stride;
+                                 (share.head * call.group + vector % call.group) * call.q_head_stride;
 #pragma unroll
             for (int j = 0; j < N; j++) {
                 const ptrdiff_t i = at + 32 * j + lane;
@@ -217,11 +217,11 @@ template <int D, int NB> struct Walk {
 
     // What a column does not see goes. `row`: of the context, the unit's first.
     template <int BLOCKS>
-    __device__ void mask(Sums<NB> &x, const kvt_cuda_share &run, const kvt_cuda_seq &seq, int region, bool plain_places,
-                         int row) const {
+    __device__ void mask(Sums<NB> &x, const kvt_cuda_share &share, const kvt_cuda_seq &seq, int region,
+                         bool plain_places, int row) const {
         for (int nb = 0; nb < NB; nb++)
             for (int odd = 0; odd < 2; odd++) {
-                const int q_row = (run.column + nb * 8 + 2 * c + odd) / a.call.group;
+                const int q_row = (share.column + nb * 8 + 2 * c + odd) / a.call.group;
                 const kvt_cuda_visible &v = a.call.visible[seq.row + min(q_row, seq.n_rows - 1)];
                 const int first = v.first[region], end = v.end[region];
 #pragma unroll
@@ -332,32 +332,32 @@ __device__ __forceinline__ float finish(const Args &a, int q_head, int row, bool
 }
 
 template <int D, int NB>
-__device__ __forceinline__ void put_out(const Args &a, const kvt_cuda_share &run, const kvt_cuda_seq &seq, int column,
+__device__ __forceinline__ void put_out(const Args &a, const kvt_cuda_share &share, const kvt_cuda_seq &seq, int column,
                                         int channel, float most, float sum, float value) {
-    const int vector = run.column + column, row = vector / a.call.group;
+    const int vector = share.column + column, row = vector / a.call.group;
     if (row >= seq.n_rows) return;
-    const int q_head = run.head * a.call.group + vector % a.call.group;
+    const int q_head = share.head * a.call.group + vector % a.call.group;
     a.call.out[(seq.row + row) * a.call.out_row_stride + q_head * a.call.out_head_stride + channel] =
         finish(a, q_head, seq.row + row, channel == 0, most, sum, value);
 }
 
 // The parts of a head in their order: by the block that was last to leave its own.
 template <int D, int NB>
-__device__ void merge_parts(const Args &a, const kvt_cuda_share &run, const kvt_cuda_seq &seq) {
+__device__ void merge_parts(const Args &a, const kvt_cuda_share &share, const kvt_cuda_seq &seq) {
     constexpr int COLUMNS = 8 * NB, AHEAD = 16;
     const size_t part = (size_t)COLUMNS * (D + 2);
-    const float *parts = a.call.parts + run.first_slot * part;
-    const int n = min(COLUMNS, seq.n_rows * a.call.group - run.column);
+    const float *parts = a.call.parts + share.first_slot * part;
+    const int n = min(COLUMNS, seq.n_rows * a.call.group - share.column);
     for (int x = threadIdx.x; x < n * D; x += blockDim.x) {
         const int column = x / D;
         float most = NOTHING, sum = 0, value = 0;
-        for (int k0 = 0; k0 < run.n_parts; k0 += AHEAD) {
+        for (int k0 = 0; k0 < share.n_parts; k0 += AHEAD) {
             float2 state[AHEAD];
             float v[AHEAD];
 #pragma unroll
             for (int k = 0; k < AHEAD; k++) {
                 const float *p = parts + (k0 + k) * part;
-                const bool in = k0 + k < run.n_parts;
+                const bool in = k0 + k < share.n_parts;
                 state[k] = in ? __ldcg((const float2 *)p + column) : make_float2(NOTHING, 0.f);
                 v[k] = in ? __ldcg(p + 2 * COLUMNS + x) : 0.f;
             }
@@ -372,13 +372,13 @@ __device__ void merge_parts(const Args &a, const kvt_cuda_share &run, const kvt_
                 sum = fmaf(f, state[k].y, sum), value = fmaf(f, v[k], value);
             }
         }
-        put_out<D, NB>(a, run, seq, column, x % D, most, sum, value);
+        put_out<D, NB>(a, share, seq, column, x % D, most, sum, value);
     }
 }
 
 // Puts the sums of a block's warps together, to the output or to a part.
 template <int D, int NB>
-__device__ void hand_in(Walk<D, NB> &walk, const kvt_cuda_share &run, const kvt_cuda_seq &seq, float *handed,
+__device__ void hand_in(Walk<D, NB> &walk, const kvt_cuda_share &share, const kvt_cuda_seq &seq, float *handed,
                         float *states, int warp, int n_warps, int *last) {
     using S = Shape<D, NB>;
     const Args &a = walk.a;
@@ -419,28 +419,28 @@ __device__ void hand_in(Walk<D, NB> &walk, const kvt_cuda_share &run, const kvt_
                     sums[j] = fmaf(f, handed[((w - w0) * S::COLUMNS + column) * S::LINE + channel], sums[j]);
             }
             if (!done) continue;
-            if (run.n_parts == 1) {
-                put_out<D, NB>(a, run, seq, column, channel, most, sum, sums[j]);
+            if (share.n_parts == 1) {
+                put_out<D, NB>(a, share, seq, column, channel, most, sum, sums[j]);
             } else {
-                float *part = a.call.parts + (size_t)run.slot * S::COLUMNS * (D + 2);
+                float *part = a.call.parts + (size_t)share.slot * S::COLUMNS * (D + 2);
                 part[2 * S::COLUMNS + x] = sums[j];
                 if (channel == 0) ((float2 *)part)[column] = make_float2(most, sum);
             }
         }
     }
     __syncthreads();
-    if (run.n_parts == 1) return;
+    if (share.n_parts == 1) return;
     if (threadIdx.x == 0) {
         int before;
         asm volatile("atom.acq_rel.gpu.global.add.s32 %0, [%1], 1;"
                      : "=r"(before)
-                     : "l"(a.call.done + run.counter)
+                     : "l"(a.call.done + share.counter)
                      : "memory");
-        *last = before == run.n_parts - 1;
-        if (*last) a.call.done[run.counter] = 0;
+        *last = before == share.n_parts - 1;
+        if (*last) a.call.done[share.counter] = 0;
     }
     __syncthreads();
-    if (*last) merge_parts<D, NB>(a, run, seq);
+    if (*last) merge_parts<D, NB>(a, share, seq);
 }
 
 template <int D, int NB, Keys K, Values V>
@@ -484,16 +484,16 @@ __global__ void __launch_bounds__(32 * MOST_WARPS<D, NB, K>, 1) attend_kernel(co
 
     Walk<D, NB> walk{a, lane, lane / 4, lane % 4};
     for (int index = blockIdx.x; index >= 0;) {
-        const kvt_cuda_share &run = a.call.runs[index];
-        const kvt_cuda_seq &seq = a.call.seqs[run.seq];
-        index = run.next;
+        const kvt_cuda_share &share = a.call.shares[index];
+        const kvt_cuda_seq &seq = a.call.seqs[share.seq];
+        index = share.next;
         __syncthreads();
-        prepare_queries<D, NB>(a, run, seq, queries, term_sums, factors, warp, n_warps, lane);
+        prepare_queries<D, NB>(a, share, seq, queries, term_sums, factors, warp, n_warps, lane);
         __syncthreads();
         walk.begin();
-        const int n_body = seq.n_units[KVT_REGION_BODY], n_sink = seq.n_units[KVT_REGION_SINK], end = run.end;
+        const int n_body = seq.n_units[KVT_REGION_BODY], n_sink = seq.n_units[KVT_REGION_SINK], end = share.end;
         bool settled = !coded;
-        for (int u = run.first + warp; u < end; u += n_warps) {
+        for (int u = share.first + warp; u < end; u += n_warps) {
             const int region = u < n_body ? KVT_REGION_BODY : u < n_body + n_sink ? KVT_REGION_SINK : KVT_REGION_TAIL;
             const int count = u - (region == KVT_REGION_BODY   ? 0
                                    : region == KVT_REGION_SINK ? n_body
@@ -508,7 +508,7 @@ __global__ void __launch_bounds__(32 * MOST_WARPS<D, NB, K>, 1) attend_kernel(co
                 fetch_k();
                 walk.template to_powers<2>(x, factors + (a.rotated_k ? S::COLUMNS : 0));
                 if (row < seq.all.first[region] || row + KVT_CUDA_CODED_ROWS > seq.all.end[region])
-                    walk.template mask<2>(x, run, seq, region, false, row);
+                    walk.template mask<2>(x, share, seq, region, false, row);
                 walk.template refer<2>(x);
                 wait_for_copies<1>();
                 __syncwarp();
@@ -522,7 +522,7 @@ __global__ void __launch_bounds__(32 * MOST_WARPS<D, NB, K>, 1) attend_kernel(co
                 fetch_k();
                 walk.template to_powers<1>(x, factors);
                 if (row < seq.all.first[region] || row + KVT_CUDA_PLAIN_ROWS > seq.all.end[region])
-                    walk.template mask<1>(x, run, seq, region, true, row);
+                    walk.template mask<1>(x, share, seq, region, true, row);
                 walk.template refer<1>(x);
                 wait_for_copies<1>();
                 __syncwarp();
@@ -532,7 +532,7 @@ __global__ void __launch_bounds__(32 * MOST_WARPS<D, NB, K>, 1) attend_kernel(co
             fetch_v();
         }
         if (!settled) settle(walk.mixed, a.body.v, a.rotated_v, lane);
-        hand_in<D, NB>(walk, run, seq, handed, states, warp, n_warps, &last);
+        hand_in<D, NB>(walk, share, seq, handed, states, warp, n_warps, &last);
     }
 }
 

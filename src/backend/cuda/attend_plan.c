@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Cutting attention into runs. All units lie in one list, sequence by sequence, head by head, columns by columns; block i takes an equal
+ * Cutting attention into shares. All units lie in one list, sequence by sequence, head by head, columns by columns; block i takes an equal
  * share of what it costs to read them. Where heads are as many as blocks or a fraction of them, shares end where heads end.
  */
 #include "backend/cuda/attend.h"
@@ -9,9 +9,9 @@
 enum { FEWEST_UNITS = 4 }; /* of a block */
 
 struct plan {
-    struct kvt_cuda_share *runs;
-    int max_runs, n_runs;
-    int n_blocks, block, last; /* the block that is being filled, and its latest run or -1 */
+    struct kvt_cuda_share *shares;
+    int max_shares, n_shares;
+    int n_blocks, block, last; /* the block that is being filled, and its latest share or -1 */
     int64_t total, done, end;  /* cost: of all, so far, and where the block's share ends */
     int n_slots;
 };
@@ -22,13 +22,13 @@ static void begin_block(struct plan *plan) {
     plan->end = plan->done + kvt_div_up(plan->total - plan->done, plan->n_blocks - plan->block);
 }
 
-/* A run of the block that is being filled: its first is at the block's own number. -1 if there is no room. */
-static int new_run(struct plan *plan) {
+/* A share of the block that is being filled: its first is at the block's own number. -1 if there is no room. */
+static int new_share(struct plan *plan) {
     int at = plan->block;
     if (plan->last >= 0) {
-        if (plan->n_runs == plan->max_runs) return -1;
-        at = plan->n_runs++;
-        plan->runs[plan->last].next = at;
+        if (plan->n_shares == plan->max_shares) return -1;
+        at = plan->n_shares++;
+        plan->shares[plan->last].next = at;
     }
     return plan->last = at;
 }
@@ -62,33 +62,33 @@ static int take_units(struct plan *plan, const struct kvt_cuda_seq *seq, int at,
 static bool add_head(struct plan *plan, const struct kvt_cuda_seq *seq, const struct kvt_cuda_share *what,
                      const int cost[KVT_REGION_COUNT]) {
     const int end = n_units(seq), first_slot = plan->n_slots;
-    int first_run = -1, first_block = 0;
+    int first_share = -1, first_block = 0;
     for (int at = 0; at < end;) {
         if (plan->done >= plan->end) {
             plan->block++;
             begin_block(plan);
         }
-        const int i = new_run(plan), n = i < 0 ? 0 : take_units(plan, seq, at, cost);
+        const int i = new_share(plan), n = i < 0 ? 0 : take_units(plan, seq, at, cost);
         if (i < 0) return false;
-        if (first_run < 0) first_run = i, first_block = plan->block;
-        plan->runs[i] = *what;
-        plan->runs[i].first = at;
-        plan->runs[i].end = at += n;
-        plan->runs[i].next = -1;
-        plan->runs[i].slot = plan->n_slots++;
-        plan->runs[i].first_slot = first_slot;
+        if (first_share < 0) first_share = i, first_block = plan->block;
+        plan->shares[i] = *what;
+        plan->shares[i].first = at;
+        plan->shares[i].end = at += n;
+        plan->shares[i].next = -1;
+        plan->shares[i].slot = plan->n_slots++;
+        plan->shares[i].first_slot = first_slot;
     }
     const int n_parts = plan->n_slots - first_slot;
-    plan->runs[first_run].n_parts = n_parts;
-    for (int b = first_block + 1; b <= plan->block; b++) plan->runs[b].n_parts = n_parts;
+    plan->shares[first_share].n_parts = n_parts;
+    for (int b = first_block + 1; b <= plan->block; b++) plan->shares[b].n_parts = n_parts;
     return true;
 }
 
-int kvt_cuda_attend_plan(struct kvt_cuda_share *runs, int max_runs, int *n_slots, const struct kvt_cuda_seq *seqs,
+int kvt_cuda_attend_plan(struct kvt_cuda_share *shares, int max_shares, int *n_slots, const struct kvt_cuda_seq *seqs,
                          int n_seqs, int n_heads, int group, int n_columns, const int cost[KVT_REGION_COUNT],
                          int *n_blocks) {
-    struct plan plan = {.runs = runs, .max_runs = max_runs, .n_runs = *n_blocks, .n_blocks = *n_blocks};
-    if (*n_blocks > max_runs) return -1;
+    struct plan plan = {.shares = shares, .max_shares = max_shares, .n_shares = *n_blocks, .n_blocks = *n_blocks};
+    if (*n_blocks > max_shares) return -1;
     for (int s = 0; s < n_seqs; s++) {
         int64_t all = 0;
         for (int region = 0; region < KVT_REGION_COUNT; region++)
@@ -105,7 +105,7 @@ int kvt_cuda_attend_plan(struct kvt_cuda_share *runs, int max_runs, int *n_slots
             }
     *n_slots = plan.n_slots;
     *n_blocks = plan.block + 1;
-    return plan.n_runs;
+    return plan.n_shares;
 }
 
 int kvt_cuda_attend_blocks(const struct kvt_cuda_seq *seqs, int n_seqs, int n_heads, int n_counters,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Scores: a unit of keys times the query vectors of a run, on tensor cores.
+ * Scores: a unit of keys times the query vectors of a share, on tensor cores.
  *
  * Rows of a block of 32 that lane (r, c) has in its sums: encoded keys, matrix t: 4 r + 2 t in the first two, 4 r + 2 t + 1 in the
  * others; plain keys: 16 t + r and 16 t + 8 + r. Columns 2 c and 2 c + 1 of each 8.

@@ -179,7 +179,7 @@ static void point(struct call *c, const struct kvt_cuda_attention *kept) {
     char *there = kept->device;
     l->seqs = (const void *)(there + c->at.seqs);
     l->visible = (const void *)(there + c->at.visible);
-    l->runs = (const void *)(there + c->at.shares);
+    l->shares = (const void *)(there + c->at.shares);
     l->done = (void *)(there + c->at.done);
     l->parts = (void *)(there + c->at.parts);
     l->q_type = a->q.type;

@@ -20,6 +20,16 @@
 
 enum { N_MADE = 6, MAX_CASES = 256 };
 
+/* What attention.py calls. A number for the case, or -1 with a sentence on stderr; queries are f16; n_blocks 0: as many as the backend
+ * takes. */
+KVT_API int bench_create(const char *kv, int d, int n_heads, int group, int n_queries, int n_seqs, const int *lengths,
+                         int sink, int tail, int n_sets, int n_blocks);
+KVT_API int bench_launch(int id, int set, void *stream); /* 0: launched */
+KVT_API double bench_bytes(int id);                      /* of one launch's tiles */
+/* Root mean squares over the first query head of the first sequence's first and the last one's last KV head. */
+KVT_API int bench_error(int id, double *kernel, double *codec);
+KVT_API void bench_free(int id);
+
 /* A region's pages as they were made: rows [page][side][head][row][d], and the tiles of them on the device. */
 struct made {
     float *rows;
@@ -221,9 +231,8 @@ static void plan_launch(struct bench *b, struct kvt_cuda_attend *l, int n_blocks
     free(zeros);
 }
 
-/* A number for the case, or -1 with a sentence on stderr. Queries are f16. n_blocks 0: as many as the backend takes. */
-KVT_API int bench_create(const char *kv, int d, int n_heads, int group, int n_queries, int n_seqs, const int *lengths,
-                         int sink, int tail, int n_sets, int n_blocks) {
+int bench_create(const char *kv, int d, int n_heads, int group, int n_queries, int n_seqs, const int *lengths, int sink,
+                 int tail, int n_sets, int n_blocks) {
     int id = 0;
     while (id < MAX_CASES && cases[id]) id++;
     if (id == MAX_CASES || (!cuda.stream && !good(kvt_cuda_open(&cuda, 0, NULL, &err)))) return -1;
@@ -275,11 +284,10 @@ KVT_API int bench_create(const char *kv, int d, int n_heads, int group, int n_qu
     return id;
 }
 
-KVT_API int bench_launch(int id, int set, void *stream) {
+int bench_launch(int id, int set, void *stream) {
     return !good(kvt_cuda_attend_launch(&cases[id]->launch[set % cases[id]->n_sets], stream, &err));
 }
-KVT_API double bench_bytes(int id) { return cases[id]->bytes; }
-KVT_API int bench_blocks(int id) { return cases[id]->launch[0].n_blocks; }
+double bench_bytes(int id) { return cases[id]->bytes; }
 
 /* ---- error ------------------------------------------------------------------------------------------------------------- */
 
@@ -315,8 +323,7 @@ static void attend(const struct bench *b, int seq, int head, int64_t p, const fl
     free(row);
 }
 
-/* Root mean squares over the first query head of the first sequence's first and the last one's last KV head. */
-KVT_API int bench_error(int id, double *kernel, double *codec) {
+int bench_error(int id, double *kernel, double *codec) {
     struct bench *b = cases[id];
     const size_t n_q = (size_t)(b->n_seqs * b->n_queries * b->n_heads * b->group * b->d);
     float *out = here(n_q, sizeof *out);
@@ -344,7 +351,7 @@ KVT_API int bench_error(int id, double *kernel, double *codec) {
     return 0;
 }
 
-KVT_API void bench_free(int id) {
+void bench_free(int id) {
     struct bench *b = cases[id];
     for (int i = 0; i < b->n_taken; i++) kvt_cuda_give(&cuda, b->taken[i]);
     kvt_plan_destroy(b->plan);

@@ -28,7 +28,7 @@ static const struct kvt_opt options[] = {
      .help = "go on with the conversation in this file, if it is there, and save it at the end: messages, tokens, cache, and where "
              "the draws of the seed are"},
     {KVT_OPT_TEXT, .name = "template", .value = "NAME", .at = AT(template_name),
-     .help = "the family of the chat template, where the file's is not recognised"},
+     .help = "the family of the chat template, where the file's is not recognised (a model without one: chatml)"},
 };
 /* clang-format on */
 
@@ -203,6 +203,15 @@ static enum kvt_status create_session(struct kvt_chat *c, struct kvt_error *err)
     return kvt_choice_tell(&c->choice, &c->engine, &request, err);
 }
 
+/* What a conversation is written in where neither the model nor the caller says, and said so. */
+static const char *template_of(const struct kvt_chat *c) {
+    static const char usual[] = "chatml";
+    if (c->settings->template_name || kvt_model_info(c->engine.model).chat_template) return c->settings->template_name;
+    fprintf(stderr, "[chat] the model has no chat template: turns are written in %s; --template NAME chooses another\n",
+            usual);
+    return usual;
+}
+
 static enum kvt_status begin(struct kvt_chat *c, struct kvt_error *err) {
     const struct kvt_chat_settings *s = c->settings;
     struct kvt_kv_wish wish;
@@ -216,7 +225,7 @@ static enum kvt_status begin(struct kvt_chat *c, struct kvt_error *err) {
     KVT_TRY(kvt_engine_open(&c->engine, s->gen.n_threads, s->gen.quiet, err));
     KVT_TRY(kvt_line_open(&c->line, err)); /* what is typed from here on is for the first turn */
     KVT_TRY(kvt_engine_load(&c->engine, s->model, err));
-    KVT_TRY(kvt_gen_template(&family, &source, s->template_name, c->engine.model, err));
+    KVT_TRY(kvt_gen_template(&family, &source, template_of(c), c->engine.model, err));
     KVT_TRY(create_session(c, err));
     KVT_TRY(kvt_gen_init(&c->gen, &s->gen, c->engine.model, err));
     kvt_talk_init(&c->talk, c->engine.model, c->session, family, source);

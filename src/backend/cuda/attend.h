@@ -19,7 +19,7 @@
 extern "C" {
 #endif
 
-enum { KVT_CUDA_CODED_ROWS = 64, KVT_CUDA_PLAIN_ROWS = 32, KVT_CUDA_COLUMNS = 16, KVT_CUDA_MAX_VECTORS = 128 };
+enum { KVT_CUDA_CODED_ROWS = 64, KVT_CUDA_PLAIN_ROWS = 32, KVT_CUDA_FEW_COLUMNS = 8, KVT_CUDA_COLUMNS = 16 };
 
 /* What a query row sees of the three regions: rows [first, end). */
 struct kvt_cuda_visible {

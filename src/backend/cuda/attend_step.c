@@ -12,7 +12,7 @@
 #include "base/attr.h"
 #include "base/num.h"
 
-enum { ALIGN = 256, ROWS_PER_COLUMNS = 8 };
+enum { ALIGN = 256 };
 
 /* Places in the buffers, which begin alike. */
 struct layout {
@@ -76,7 +76,7 @@ static size_t put(size_t *at, size_t bytes) {
 
 static size_t type_bytes(enum kvt_type type) { return type == KVT_TYPE_F32 ? 4 : 2; }
 
-/* Parts that a head is cut into go to different blocks, or begin one: so many at most. */
+/* Each list of a head and its columns ends once, and each block begins once: so many shares at most. */
 static void lay_out(struct call *c, int n_counters) {
     const struct kvt_layer_shape *shape = &c->layer->plan.shape;
     const size_t n_rows = (size_t)c->step->n_rows, heads = (size_t)c->attend->n_q_heads;
@@ -223,7 +223,7 @@ static enum kvt_status launch(struct call *c, struct kvt_cuda_attention *kept, c
     const struct kvt_layer_shape *shape = &c->layer->plan.shape;
     int n_counters = 0, longest = 0;
     for (int s = 0; s < c->step->n_seqs; s++) longest = KVT_MAX(longest, c->step->entries[s].n_rows * c->launch.group);
-    c->launch.n_columns = longest <= ROWS_PER_COLUMNS ? ROWS_PER_COLUMNS : KVT_CUDA_COLUMNS;
+    c->launch.n_columns = longest <= KVT_CUDA_FEW_COLUMNS ? KVT_CUDA_FEW_COLUMNS : KVT_CUDA_COLUMNS;
     for (int s = 0; s < c->step->n_seqs; s++)
         n_counters +=
             shape->n_kv_heads * (int)kvt_div_up(c->step->entries[s].n_rows * c->launch.group, c->launch.n_columns);

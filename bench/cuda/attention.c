@@ -43,6 +43,7 @@ struct bench {
     struct kvt_plan *plan;
     const struct kvt_layer *layer;
     struct made body, plain;
+    struct kvt_cuda_cut cut;
     float *q;                       /* [row][query head][d], as it is in f16 */
     struct kvt_cuda_attend *launch; /* by set */
     struct kvt_cuda_seq *seqs;
@@ -140,12 +141,6 @@ static int *shuffled(int n) {
 
 /* ---- a case ------------------------------------------------------------------------------------------------------------ */
 
-static int unit_rows(const struct bench *b, int region) {
-    const bool plain =
-        region != KVT_REGION_BODY || b->layer->page[KVT_REGION_BODY].tile[KVT_SIDE_K].kind == KVT_TILE_PLAIN;
-    return plain ? KVT_CUDA_PLAIN_ROWS : KVT_CUDA_CODED_ROWS;
-}
-
 static void see(const struct bench *b, int64_t p, struct kvt_cuda_visible *v) {
     const int64_t body_end = kvt_layer_body_end(b->layer, p + 1), sink = b->layer->plan.sink;
     *v = (struct kvt_cuda_visible){{0, (int32_t)sink, (int32_t)body_end},
@@ -163,15 +158,15 @@ static void describe(struct bench *b) {
             b->seqs[s].all.first[region] = last->first[region];
             b->seqs[s].all.end[region] = v->end[region];
             if (v->first[region] >= last->end[region]) continue;
-            b->seqs[s].first_unit[region] = v->first[region] / unit_rows(b, region);
+            b->seqs[s].first_unit[region] = v->first[region] / b->cut.rows[region];
             b->seqs[s].n_units[region] =
-                (int32_t)kvt_div_up(last->end[region], unit_rows(b, region)) - b->seqs[s].first_unit[region];
+                (int32_t)kvt_div_up(last->end[region], b->cut.rows[region]) - b->seqs[s].first_unit[region];
         }
     }
 }
 
 static int64_t tile_of(const struct bench *b, int region, int unit) {
-    return (int64_t)unit * unit_rows(b, region) / KVT_TILE_ROWS;
+    return (int64_t)unit * b->cut.rows[region] / KVT_TILE_ROWS;
 }
 
 static void make_set(struct bench *b, int set) {
@@ -209,15 +204,14 @@ static void plan_launch(struct bench *b, struct kvt_cuda_attend *l, int n_blocks
     b->bytes = 0;
     for (int region = 0; region < KVT_REGION_COUNT; region++) {
         const struct kvt_page_shape *page = &b->layer->page[region];
-        cost[region] =
-            (int)((page->tile[0].bytes + page->tile[1].bytes) * (size_t)unit_rows(b, region) / KVT_TILE_ROWS);
+        cost[region] = (int)((page->tile[0].bytes + page->tile[1].bytes) * (size_t)b->cut.rows[region] / KVT_TILE_ROWS);
         for (int s = 0; s < b->n_seqs; s++) b->bytes += (double)cost[region] * b->seqs[s].n_units[region] * b->n_heads;
     }
     const int columns = b->n_queries * b->group;
-    l->n_columns = columns <= 8 ? 8 : KVT_CUDA_COLUMNS;
     n_counters = b->n_seqs * b->n_heads * (int)kvt_div_up(columns, l->n_columns);
     l->n_blocks = n_blocks ? n_blocks
-                           : kvt_cuda_attend_blocks(b->seqs, b->n_seqs, b->n_heads, n_counters, cuda.n_multiprocessors);
+                           : kvt_cuda_attend_blocks(b->seqs, b->n_seqs, b->n_heads, n_counters,
+                                                    b->cut.blocks * cuda.n_multiprocessors);
     const int max = n_counters + 2 * l->n_blocks;
     struct kvt_cuda_share *shares = here((size_t)max, sizeof *shares);
     const int n = kvt_cuda_attend_plan(shares, max, &n_slots, b->seqs, b->n_seqs, b->n_heads, b->group, l->n_columns,
@@ -245,8 +239,8 @@ int bench_create(const char *kv, int d, int n_heads, int group, int n_queries, i
     const struct kvt_plan_options options = {.struct_size = sizeof options, .kv = kv, .sink = sink, .tail = tail};
     if (!good(kvt_plan_create(&b->plan, &(struct kvt_shape){1, &layer}, &options, NULL, &err))) return -1;
     b->layer = &b->plan->layers[0];
-    struct kvt_cuda_attend l = {.head_size = d,
-                                .group = group,
+    struct kvt_cuda_attend l = {.group = group,
+                                .n_columns = n_queries * group <= 8 ? 8 : KVT_CUDA_COLUMNS,
                                 .n_q_heads = n_heads * group,
                                 .scale = 1 / sqrtf((float)d),
                                 .q_type = KVT_TYPE_F16,
@@ -260,8 +254,7 @@ int bench_create(const char *kv, int d, int n_heads, int group, int n_queries, i
     }
     l.body.head_bytes = b->layer->page[KVT_REGION_BODY].head_bytes;
     l.plain.head_bytes = b->layer->page[KVT_REGION_TAIL].head_bytes;
-    const char *why = kvt_cuda_attend_lacks(&l.body, &l.plain, d);
-    if (why) return fprintf(stderr, "%s: %s\n", kv, why), -1;
+    b->cut = kvt_cuda_attend_cut(&l.body, &l.plain, l.n_columns);
     make_pages(b, &b->body, KVT_REGION_BODY);
     make_pages(b, &b->plain, KVT_REGION_TAIL);
     describe(b);

@@ -107,7 +107,8 @@ SHAPES = [  # name, sequences' lengths, KV heads, query heads of each, query row
     ("8 x 32K, 4 rows", [32768] * 8, 8, 4, 4),
     ("ragged, 256K in all", [65536, 49152, 40960, 32768, 28672, 24576, 12288, 8192], 8, 4, 1),
 ]
-KV = ["kivi4g32", "kivi4g64", "kivi8g32", "kivi2g32", "affine4g64", "q8_0", "q4_0", "kvarn4", "f16"]
+KV = ["kivi4g32", "kivi4g64", "kivi8g32", "kivi2g32", "affine4g64", "q8_0", "q4_0", "kvarn4", "f16", "kvt4", "kvt3", "kvt2", "fp8e4m3", "mxfp8",
+      "nvfp4", "iq4_nl", "turbo4", "f16,kivi4g32"]
 
 
 def main():

@@ -7,6 +7,7 @@
 #ifndef TESTS_CUDA_ON_HOST_H
 #define TESTS_CUDA_ON_HOST_H
 
+#include <math.h>
 #include <setjmp.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -218,6 +219,35 @@ inline unsigned long long atomicMin(unsigned long long *to, unsigned long long x
     const unsigned long long before = *to;
     *to = x < before ? x : before;
     return before;
+}
+
+inline float __ldcg(const float *from) { return *from; }
+inline void __threadfence() {}
+
+/* tensor.cuh */
+inline float tf32_of(float x) {
+    const uint32_t bits = (uint32_t)on_host::to_bits(x) + 0x1000u;
+    return on_host::from_bits<float>(bits & 0xFFFFE000u);
+}
+inline float exp2_near(float x) { return exp2f(x); }
+inline void mma_tf32(float (&d)[4], const float (&a)[4], const float (&b)[2]) {
+    struct operands {
+        const float *a, *b;
+    } own = {a, b}, all[32];
+    const uint64_t *given = on_host::with_warp(~0u, (uint64_t)(uintptr_t)&own);
+    for (int i = 0; i < 32; i++) all[i] = *reinterpret_cast<const operands *>((uintptr_t)given[i]);
+    const auto cut = [](float x) {
+        return (double)on_host::from_bits<float>((uint32_t)on_host::to_bits(x) & 0xFFFFE000u);
+    };
+    const int r = (int)on_host::thread_index.x % 32 / 4, c = (int)on_host::thread_index.x % 4;
+    double sums[4];
+    for (int e = 0; e < 4; e++) {
+        sums[e] = d[e];
+        for (int k = 0; k < 8; k++)
+            sums[e] += cut(all[r * 4 + k % 4].a[e / 2 + k / 4 * 2]) * cut(all[(2 * c + e % 2) * 4 + k % 4].b[k / 4]);
+    }
+    on_host::with_warp(~0u, 0); /* all have read */
+    for (int e = 0; e < 4; e++) d[e] = (float)sums[e];
 }
 
 template <class Args>

@@ -4,7 +4,7 @@
  * reads, head sizes, groups of heads, ragged sequences, several query rows, sinks, tails, windows. The rule is design.md's: the kernel's
  * error is at most a fifth of the codec's own, and for 16-bit rows at most twice that of plain 32-bit arithmetic.
  *
- *   test_attend [--only KV] [--verbose]
+ *   test_attend [--only KV] [--few] [--verbose]    --few: short sequences of some codecs, for a processor that stands in for a GPU
  */
 #include <math.h>
 #include <stdio.h>
@@ -29,7 +29,10 @@ struct shape {
     float softcap;
     bool sinks;
     float outlier; /* one key channel is so many times the others */
+    int v_size;    /* where value rows have another size than keys: not 0 */
 };
+
+static int row_size(const struct shape *s, int side) { return side == KVT_SIDE_V && s->v_size ? s->v_size : s->d; }
 
 static struct kvt_error err;
 static int n_passed, n_failed;
@@ -54,7 +57,7 @@ struct bench {
     struct kvt_pool *pool[2];
     struct kvt_seq *seqs[2][MAX_SEQS];
     struct kvt_step *step[2];
-    int n_seqs, n_q_heads;
+    int n_seqs, n_q_heads, d[KVT_SIDE_COUNT];
     float *rows[KVT_SIDE_COUNT][MAX_SEQS]; /* as appended: [row][head][d] */
     float *q, *sinks;                      /* q: [query row of all sequences][query head][d] */
 };
@@ -80,17 +83,17 @@ static void append(struct bench *b, int first, int n, bool is_last) {
         total += take_rows;
     }
     if (!n_seqs) return;
-    const size_t row = (size_t)s->n_heads * (size_t)s->d;
     float *x[KVT_SIDE_COUNT];
     for (int side = 0; side < KVT_SIDE_COUNT; side++) {
+        const size_t row = (size_t)s->n_heads * (size_t)b->d[side];
         x[side] = take((size_t)total * row, sizeof(float));
         float *to = x[side];
         for (int i = 0; i < n_seqs; i++, to += (size_t)counts[i - 1] * row)
             memcpy(to, b->rows[side][which[i]] + (size_t)(is_last ? s->n_rows[which[i]] - s->n_queries : first) * row,
                    (size_t)counts[i] * row * sizeof(float));
     }
-    const struct kvt_rows k = {x[0], KVT_TYPE_F32, (ptrdiff_t)row, s->d},
-                          v = {x[1], KVT_TYPE_F32, (ptrdiff_t)row, s->d};
+    const struct kvt_rows k = {x[0], KVT_TYPE_F32, s->n_heads * b->d[0], b->d[0]},
+                          v = {x[1], KVT_TYPE_F32, s->n_heads * b->d[1], b->d[1]};
     for (int p = 0; p < 2; p++) {
         must(kvt_step_begin(b->step[p], seqs[p], counts, n_seqs, &err));
         must(kvt_step_append(b->step[p], 0, &k, &v, NULL, 0, &err));
@@ -101,8 +104,8 @@ static void append(struct bench *b, int first, int n, bool is_last) {
 }
 
 static void build(struct bench *b, const struct shape *s, struct kvt_rng *rng) {
-    *b = (struct bench){.s = s, .n_q_heads = s->n_heads * s->group};
-    const struct kvt_layer_shape layer = {s->n_heads, s->d, s->d, s->window};
+    *b = (struct bench){.s = s, .n_q_heads = s->n_heads * s->group, .d = {s->d, row_size(s, KVT_SIDE_V)}};
+    const struct kvt_layer_shape layer = {s->n_heads, b->d[0], b->d[1], s->window};
     const struct kvt_shape shape = {1, &layer};
     must(kvt_plan_create(
         &b->plan, &shape,
@@ -114,7 +117,6 @@ static void build(struct bench *b, const struct shape *s, struct kvt_rng *rng) {
         must(kvt_pool_create(&b->pool[p], b->plan, &options, &err));
         must(kvt_step_create(&b->step[p], b->pool[p], MAX_SEQS, 4096, &err));
     }
-    const size_t row = (size_t)s->n_heads * (size_t)s->d;
     int longest = 0;
     float *bias = take((size_t)s->d, sizeof *bias);
     for (int c = 0; c < s->d; c++) bias[c] = c % 7 == 0 ? 3 * kvt_rng_normal(rng) : 0;
@@ -123,7 +125,7 @@ static void build(struct bench *b, const struct shape *s, struct kvt_rng *rng) {
         b->n_seqs++;
         longest = KVT_MAX(longest, s->n_rows[i]);
         for (int side = 0; side < KVT_SIDE_COUNT; side++) {
-            const size_t n = (size_t)s->n_rows[i] * row;
+            const size_t n = (size_t)(s->n_rows[i] * s->n_heads) * (size_t)b->d[side];
             b->rows[side][i] = take(n, sizeof(float));
             draw(rng, b->rows[side][i], n, 1);
             for (size_t j = 0; side == KVT_SIDE_K && j < n; j++) {
@@ -162,18 +164,24 @@ static void destroy(struct bench *b) {
 
 /* ---- the oracle -------------------------------------------------------------------------------------------------------- */
 
+static float round_to(enum kvt_number number, float x) {
+    return number == KVT_NUMBER_F32    ? x
+           : number == KVT_NUMBER_BF16 ? kvt_f32_from_bf16(kvt_bf16_from_f32(x))
+                                       : kvt_f32_from_f16(kvt_f16_from_f32(x));
+}
+
 /* Rows of one head that a query at position p sees, decoded or as appended; [row][d]. */
 static void see_rows(const struct bench *b, enum kvt_side side, int seq, int head, int64_t p, bool decoded,
                      float *rows) {
     const struct kvt_layer *layer = &b->pool[CPU]->plan->layers[0];
-    const int d = b->s->d;
+    const int d = b->d[side];
     const int64_t first = kvt_layer_first_row(layer, p + 1);
+    const enum kvt_number wide = layer->page[KVT_REGION_TAIL].tile[side].number;
     for (int64_t r = 0; r <= p; r++) {
         if (r >= layer->plan.sink && r < first) continue; /* not there */
         const float *row = b->rows[side][seq] + ((size_t)r * (size_t)b->s->n_heads + (size_t)head) * (size_t)d;
         const bool in_body = r >= layer->plan.sink && r < kvt_layer_body_end(layer, p + 1);
-        for (int c = 0; c < d; c++)
-            rows[r * d + c] = in_body && !decoded ? row[c] : kvt_f32_from_f16(kvt_f16_from_f32(row[c]));
+        for (int c = 0; c < d; c++) rows[r * d + c] = in_body && !decoded ? row[c] : round_to(wide, row[c]);
         if (in_body && decoded) {
             const struct kvt_page *page = b->seqs[CPU][seq]->layers[0].list[KVT_REGION_BODY].pages[r / KVT_TILE_ROWS];
             const struct kvt_page_shape *shape = &layer->page[KVT_REGION_BODY];
@@ -187,7 +195,7 @@ static void see_rows(const struct bench *b, enum kvt_side side, int seq, int hea
 #define ATTEND(name, REAL, EXP, TANH, LOG)                                                                             \
     static REAL name(const struct bench *b, const float *q, const float *k, const float *v, int64_t first,             \
                      int64_t sink, int64_t end, int q_head, REAL *out) {                                               \
-        const int d = b->s->d;                                                                                         \
+        const int d = b->d[KVT_SIDE_K], dv = b->d[KVT_SIDE_V];                                                         \
         const REAL scale = (REAL)(1 / sqrt((double)d));                                                                \
         REAL *w = take((size_t)end, sizeof *w), most = b->sinks ? (REAL)b->sinks[q_head] : (REAL)-1e30, sum = 0;       \
         for (int64_t r = 0; r < end; r++) {                                                                            \
@@ -199,14 +207,14 @@ static void see_rows(const struct bench *b, enum kvt_side side, int seq, int hea
             most = KVT_MAX(most, w[r]);                                                                                \
         }                                                                                                              \
         if (b->sinks) sum = EXP((REAL)b->sinks[q_head] - most);                                                        \
-        for (int c = 0; c < d; c++) out[c] = 0;                                                                        \
+        for (int c = 0; c < dv; c++) out[c] = 0;                                                                       \
         for (int64_t r = 0; r < end; r++) {                                                                            \
             if (r >= sink && r < first) continue;                                                                      \
             const REAL e = EXP(w[r] - most);                                                                           \
             sum += e;                                                                                                  \
-            for (int c = 0; c < d; c++) out[c] += e * (REAL)v[r * d + c];                                              \
+            for (int c = 0; c < dv; c++) out[c] += e * (REAL)v[r * dv + c];                                            \
         }                                                                                                              \
-        for (int c = 0; c < d; c++) out[c] /= sum;                                                                     \
+        for (int c = 0; c < dv; c++) out[c] /= sum;                                                                    \
         free(w);                                                                                                       \
         return most + LOG(sum);                                                                                        \
     }
@@ -223,11 +231,11 @@ struct errors {
 static void compare(const struct bench *b, const float *out, const float *lse, struct errors *e) {
     const struct shape *s = b->s;
     const struct kvt_layer *layer = &b->pool[CPU]->plan->layers[0];
-    const int d = s->d;
+    const int d = b->d[KVT_SIDE_K], dv = b->d[KVT_SIDE_V];
     *e = (struct errors){0};
     size_t n = 0;
     for (int i = 0; i < b->n_seqs; i++) {
-        const size_t size = (size_t)s->n_rows[i] * (size_t)d;
+        const size_t size = (size_t)s->n_rows[i] * (size_t)KVT_MAX(d, dv);
         float *k = take(size, sizeof(float)), *v = take(size, sizeof(float)), *k0 = take(size, sizeof(float)),
               *v0 = take(size, sizeof(float));
         for (int head = 0; head < s->n_heads; head++)
@@ -240,13 +248,13 @@ static void compare(const struct bench *b, const float *out, const float *lse, s
                 for (int g = 0; g < s->group; g++) {
                     const int row = i * s->n_queries + r, q_head = head * s->group + g;
                     const float *q = b->q + ((size_t)row * (size_t)b->n_q_heads + (size_t)q_head) * (size_t)d;
-                    double want[256], exact[256];
-                    float plain[256];
+                    double want[KVT_HEAD_MAX], exact[KVT_HEAD_MAX];
+                    float plain[KVT_HEAD_MAX];
                     const double want_lse = attend_double(b, q, k, v, first, layer->plan.sink, p + 1, q_head, want);
                     attend_double(b, q, k0, v0, first, layer->plan.sink, p + 1, q_head, exact);
                     attend_float(b, q, k, v, first, layer->plan.sink, p + 1, q_head, plain);
-                    const float *got = out + ((size_t)row * (size_t)b->n_q_heads + (size_t)q_head) * (size_t)d;
-                    for (int c = 0; c < d; c++, n++) {
+                    const float *got = out + ((size_t)row * (size_t)b->n_q_heads + (size_t)q_head) * (size_t)dv;
+                    for (int c = 0; c < dv; c++, n++) {
                         const double x = got[c] - want[c], y = want[c] - exact[c], z = plain[c] - want[c];
                         e->kernel += x * x;
                         e->codec += y * y;
@@ -279,38 +287,108 @@ static void try_case(const struct shape *s, struct kvt_rng *rng) {
     struct bench b;
     build(&b, s, rng);
     const size_t n = (size_t)(b.n_seqs * s->n_queries) * (size_t)b.n_q_heads;
-    float *out = take(n * (size_t)s->d, sizeof(float)), *again = take(n * (size_t)s->d, sizeof(float)),
-          *lse = take(n, sizeof(float));
-    for (size_t i = 0; i < n * (size_t)s->d; i++) out[i] = again[i] = NAN;
-    const ptrdiff_t row = (ptrdiff_t)b.n_q_heads * s->d;
+    const size_t n_out = n * (size_t)b.d[KVT_SIDE_V];
+    float *out = take(n_out, sizeof(float)), *again = take(n_out, sizeof(float)), *lse = take(n, sizeof(float));
+    for (size_t i = 0; i < n_out; i++) out[i] = again[i] = NAN;
     struct kvt_attend a = {.struct_size = sizeof a,
                            .n_q_heads = b.n_q_heads,
                            .scale = 1 / sqrtf((float)s->d),
                            .softcap = s->softcap,
                            .sinks = b.sinks,
-                           .q = {b.q, KVT_TYPE_F32, row, s->d},
+                           .q = {b.q, KVT_TYPE_F32, b.n_q_heads * s->d, s->d},
                            .out = out,
-                           .out_row_stride = row,
-                           .out_head_stride = s->d,
+                           .out_row_stride = b.n_q_heads * b.d[KVT_SIDE_V],
+                           .out_head_stride = b.d[KVT_SIDE_V],
                            .lse = lse};
     must(kvt_step_attend(b.step[GPU], 0, &a, &err));
     a.out = again;
     must(kvt_step_attend(b.step[GPU], 0, &a, &err));
     struct errors e;
     compare(&b, out, lse, &e);
-    const bool is_plain = b.pool[CPU]->plan->layers[0].page[KVT_REGION_BODY].tile[0].kind == KVT_TILE_PLAIN;
+    const struct kvt_tile *body = b.pool[CPU]->plan->layers[0].page[KVT_REGION_BODY].tile;
+    const bool is_plain = body[KVT_SIDE_K].kind == KVT_TILE_PLAIN && body[KVT_SIDE_V].kind == KVT_TILE_PLAIN;
     const bool good = is_plain ? e.kernel <= 2 * e.plain : e.kernel <= 0.2 * e.codec;
     judge(s, good && e.lse < 1e-3 * (s->outlier > 0 ? s->outlier : 1), "error", &e);
-    judge(s, memcmp(out, again, n * (size_t)s->d * sizeof *out) == 0, "same bits twice", &e);
+    judge(s, memcmp(out, again, n_out * sizeof *out) == 0, "same bits twice", &e);
     free(out), free(again), free(lse);
     destroy(&b);
 }
 
+/* Cases that a codec of the usual sizes goes through, and those for rows of other sizes: `few` are those for a processor. */
+static const struct shape shapes[] = {
+    {NULL, 128, 2, 4, {1500, 700, 129, 64}, 1, 128, 128, 0, 0, false, 0, 0},
+    {NULL, 128, 2, 8, {2048}, 1, 0, 0, 0, 0, false, 0, 0},
+    {NULL, 128, 2, 4, {1000, 1}, 1, 0, 64, 0, 0, true, 50, 0},
+    {NULL, 64, 3, 1, {900, 300}, 1, 128, 100, 0, 0, false, 0, 0},
+    {NULL, 64, 1, 3, {900, 300}, 3, 128, 128, 0, 30, true, 0, 0},
+    {NULL, 128, 1, 4, {1200, 515}, 4, 128, 32, 0, 0, false, 0, 0},
+    {NULL, 128, 2, 2, {1200, 300}, 4, 0, 128, 400, 0, false, 0, 0},
+    {NULL, 128, 1, 16, {700}, 8, 128, 128, 0, 0, true, 0, 0},
+    {NULL, 256, 2, 2, {800, 130}, 1, 128, 64, 0, 0, false, 0, 0},
+    {NULL, 256, 1, 5, {800, 900}, 2, 128, 64, 0, 20, true, 0, 0},
+};
+static const struct shape odd_shapes[] = {
+    {NULL, 96, 2, 4, {900, 300}, 1, 128, 64, 0, 0, false, 0, 0},
+    {NULL, 80, 2, 3, {700, 100}, 3, 0, 100, 0, 25, true, 0, 0},
+    {NULL, 576, 1, 16, {800, 300}, 1, 128, 64, 0, 0, false, 0, 512},
+    {NULL, 192, 1, 4, {600}, 2, 0, 32, 300, 0, false, 0, 128},
+};
+static const struct shape few_shapes[] = {
+    {NULL, 128, 1, 3, {330}, 3, 128, 30, 0, 0, true, 0, 0},
+    {NULL, 80, 2, 2, {200, 70}, 1, 0, 0, 150, 25, false, 0, 48},
+};
+
+static const char *const usual[] = {
+    "f16", "kivi4g32", "kivi4g64", "kivi4g128", "kivi2g32", "kivi3g32", "kivi5g64", "kivi6g32", "kivi8g32",
+    "affine4g64", "affine4g32", "affine8g64", "affine2g64", "affine3g64", "affine6g128", "affine5g32", "q8_0", "q4_0",
+    "q5_1", "q5_0", "q4_1", "q4_0-rot", "kivi4g32,affine8g64", "kvarn4", "kvarn2", "kvarn8", "kivi4g32,q8_0",
+    /* codes that are no whole numbers, scales that are not f16, widths that differ by channel, two sides that differ: */
+    "bf16", "f32", "kvt4", "kvt3", "kvt2", "kq4-feedback,vu4", "kq3,f16", "f16,vu3", "kq4,kivi4g32", "kivi4g32,vu2",
+    "f16,kivi4g32", "affine4g64,f16", "f32,q8_0", "bf16,kivi4g64", "iq4_nl", "iq4_nl-rot", "fp8e4m3", "fp8e5m2",
+    "fp8e4m3-row", "mxfp8", "mxfp4", "nvfp4", "turbo4", "turbo3", "turbo2", "kivi4g32-parity", "kivi8g64-parity",
+    "kvarn3-parity", "affine4g64-metal", "nvfp4,fp8e4m3", "fp8e5m2,mxfp4"};
+/* Some of each kind. */
+static const char *const odd[] = {"f16",    "bf16",    "f32",   "kivi4g32", "affine5g64", "q8_0",
+                                  "iq4_nl", "fp8e4m3", "mxfp8", "mxfp4",    "nvfp4",      "turbo3",
+                                  "kvarn4", "kvt4",    "kvt3",  "kvt2",     "f16,vu4"};
+static const char *const few[] = {"f16",     "f32",   "kivi3g32", "affine5g64",     "q8_0",   "iq4_nl-rot",
+                                  "fp8e5m2", "mxfp8", "nvfp4",    "turbo2",         "kvarn4", "kvt4",
+                                  "kvt3",    "kvt2",  "bf16,vu4", "kivi8g32-parity"};
+
+/* A codec whose rows must be of a size that the shape has not. */
+static bool fits(const char *kv, const struct shape *s) {
+    struct kvt_plan *plan;
+    const struct kvt_layer_shape layer = {s->n_heads, s->d, row_size(s, KVT_SIDE_V), s->window};
+    const struct kvt_plan_options options = {.struct_size = sizeof options, .kv = kv, .sink = s->sink, .tail = s->tail};
+    const enum kvt_status status = kvt_plan_create(&plan, &(struct kvt_shape){1, &layer}, &options, NULL, &err);
+    if (status == KVT_OK)
+        kvt_plan_destroy(plan);
+    else if (is_verbose)
+        printf("  left out: %s\n", err.text);
+    return status == KVT_OK;
+}
+
+static void try_all(const char *const *kvs, size_t n_kvs, const struct shape *of, size_t n, const char *only,
+                    struct kvt_rng *rng) {
+    for (size_t i = 0; i < n_kvs; i++) {
+        if (only && strcmp(only, kvs[i]) != 0) continue;
+        for (size_t j = 0; j < n; j++) {
+            struct shape s = of[j];
+            s.kv = kvs[i];
+            if (fits(kvs[i], &s)) try_case(&s, rng);
+        }
+    }
+}
+#define TRY_ALL(kvs, shapes) try_all(kvs, KVT_ARRAY_LEN(kvs), shapes, KVT_ARRAY_LEN(shapes), only, &rng)
+
 int main(int argc, char **argv) {
     const char *only = NULL;
+    bool is_few = false;
     for (int i = 1; i < argc; i++)
         if (strcmp(argv[i], "--verbose") == 0)
             is_verbose = true;
+        else if (strcmp(argv[i], "--few") == 0)
+            is_few = true;
         else if (strcmp(argv[i], "--only") == 0 && i + 1 < argc)
             only = argv[++i];
     int n_devices;
@@ -319,50 +397,11 @@ int main(int argc, char **argv) {
         return 77;
     }
     struct kvt_rng rng = {1};
-    static const char *const kvs[] = {"f16",
-                                      "kivi4g32",
-                                      "kivi4g64",
-                                      "kivi4g128",
-                                      "kivi2g32",
-                                      "kivi3g32",
-                                      "kivi5g64",
-                                      "kivi6g32",
-                                      "kivi8g32",
-                                      "affine4g64",
-                                      "affine4g32",
-                                      "affine8g64",
-                                      "affine2g64",
-                                      "affine3g64",
-                                      "affine6g128",
-                                      "affine5g32",
-                                      "q8_0",
-                                      "q4_0",
-                                      "q5_1",
-                                      "q5_0",
-                                      "q4_1",
-                                      "q4_0-rot",
-                                      "kivi4g32,affine8g64",
-                                      "kvarn4",
-                                      "kvarn2",
-                                      "kvarn8",
-                                      "kivi4g32,q8_0"};
-    for (size_t i = 0; i < KVT_ARRAY_LEN(kvs); i++) {
-        if (only && strcmp(only, kvs[i]) != 0) continue;
-        const bool slices = strncmp(kvs[i], "kvarn", 5) == 0;
-        const struct shape shapes[] = {
-            {kvs[i], 128, 2, 4, {1500, 700, 129, 64}, 1, 128, 128, 0, 0, false, 0},
-            {kvs[i], 128, 2, 8, {2048}, 1, 0, 0, 0, 0, false, 0},
-            {kvs[i], 128, 2, 4, {1000, 1}, 1, 0, 64, 0, 0, true, 50},
-            {kvs[i], 64, 3, 1, {900, 300}, 1, 128, 100, 0, 0, false, 0},
-            {kvs[i], 64, 1, 3, {900, 300}, 3, 128, 128, 0, 30, true, 0},
-            {kvs[i], 128, 1, 4, {1200, 515}, 4, 128, 32, 0, 0, false, 0},
-            {kvs[i], 128, 2, 2, {1200, 300}, 4, 0, 128, 400, 0, false, 0},
-            {kvs[i], 128, 1, 16, {700}, 8, 128, 128, 0, 0, true, 0},
-            {slices ? NULL : kvs[i], 256, 2, 2, {800, 130}, 1, 128, 64, 0, 0, false, 0},
-            {slices ? NULL : kvs[i], 256, 1, 5, {800, 900}, 2, 128, 64, 0, 20, true, 0},
-        };
-        for (size_t j = 0; j < KVT_ARRAY_LEN(shapes); j++)
-            if (shapes[j].kv) try_case(&shapes[j], &rng);
+    if (is_few) {
+        TRY_ALL(few, few_shapes);
+    } else {
+        TRY_ALL(usual, shapes);
+        TRY_ALL(odd, odd_shapes);
     }
     printf("%d passed, %d failed\n", n_passed, n_failed);
     return n_failed ? 1 : 0;

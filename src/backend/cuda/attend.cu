@@ -77,44 +77,42 @@ static Page page_of(const struct kvt_cuda_page *page) {
     return p;
 }
 
-static const char *side_lacks(const struct kvt_tile *tile, int d) {
+// Whether a side's tiles are those of attend_tile.cuh: f16 rows, or whole numbers with f16 scales.
+static bool knows_side(const struct kvt_tile *tile, int d) {
     const struct kvt_format *f = &tile->format;
-    if (tile->kind == KVT_TILE_PLAIN)
-        return tile->number == KVT_NUMBER_F16 ? NULL : "is not f16, the only plain type that attention reads there";
-    if (tile->kind == KVT_TILE_CLASS) return "has codes of three widths, which attention does not read there";
-    if (f->meaning != KVT_MEANING_INTEGER) return "has codes that are no integers, which attention does not read there";
-    if (f->scale != KVT_SCALE_F16 || (f->has_zero && f->zero != KVT_SCALE_F16))
-        return "has scales that are not f16, which attention does not read there";
+    if (tile->kind == KVT_TILE_PLAIN) return tile->number == KVT_NUMBER_F16;
+    if (tile->kind == KVT_TILE_CLASS || f->meaning != KVT_MEANING_INTEGER) return false;
+    if (f->scale != KVT_SCALE_F16 || (f->has_zero && f->zero != KVT_SCALE_F16)) return false;
     const int group = tile->kind == KVT_TILE_LANE ? tile->term_group : tile->lane_group;
-    if (group < 32 || (group & (group - 1)))
-        return "has groups that are not of 32, 64, 128 or 256, which attention does not read there";
-    if (tile->n_slices > 1 || (tile->n_slices && f->offset))
-        return "has factors for several slices of a row, which attention does not read there";
-    if (tile->side == KVT_SIDE_K && tile->kind == KVT_TILE_FOLD && (f->offset || !f->has_zero))
-        return "has keys without zeros by channel, which attention does not read there";
-    if (d % group != 0 && group < d) return "has a short group, which attention does not read there";
-    return NULL;
+    if (group < 32 || (group & (group - 1)) || (d % group != 0 && group < d)) return false;
+    if (tile->n_slices > 1 || (tile->n_slices && f->offset)) return false;
+    return !(tile->side == KVT_SIDE_K && tile->kind == KVT_TILE_FOLD && (f->offset || !f->has_zero));
+}
+
+// Whether the kernels of attend_kernel.cuh read these pages: keys and values both packed or both not.
+static bool knows(const struct kvt_cuda_page *body, const struct kvt_cuda_page *plain) {
+    const struct kvt_tile *k = &body->tile[KVT_SIDE_K], *v = &body->tile[KVT_SIDE_V];
+    const int d = kvt_tile_row_size(k);
+    if (d != kvt_tile_row_size(v) || (d != 64 && d != 128 && d != 256)) return false;
+    for (int side = 0; side < KVT_SIDE_COUNT; side++)
+        if (!knows_side(&body->tile[side], d) || !knows_side(&plain->tile[side], d)) return false;
+    return (k->kind == KVT_TILE_PLAIN) == (v->kind == KVT_TILE_PLAIN);
 }
 
 } // namespace kvt
 
-extern "C" const char *kvt_cuda_attend_lacks(const struct kvt_cuda_page *body, const struct kvt_cuda_page *plain,
-                                             int head_size) {
-    if (head_size != 64 && head_size != 128 && head_size != 256)
-        return "has rows of a size that attention does not read there: 64, 128 and 256 are";
-    for (int side = 0; side < KVT_SIDE_COUNT; side++) {
-        const char *why = kvt::side_lacks(&body->tile[side], head_size);
-        if (!why) why = kvt::side_lacks(&plain->tile[side], head_size);
-        if (why) return why;
-    }
-    if ((body->tile[KVT_SIDE_K].kind == KVT_TILE_PLAIN) != (body->tile[KVT_SIDE_V].kind == KVT_TILE_PLAIN))
-        return "keeps one side in 16 bits and packs the other, which attention does not read there";
-    return NULL;
+extern "C" struct kvt_cuda_cut kvt_cuda_attend_cut(const struct kvt_cuda_page *body, const struct kvt_cuda_page *plain,
+                                                   int n_columns) {
+    const bool known = kvt::knows(body, plain);
+    struct kvt_cuda_cut cut = {{KVT_CUDA_PLAIN_ROWS, KVT_CUDA_PLAIN_ROWS, KVT_CUDA_PLAIN_ROWS},
+                               known ? 1 : kvt_cuda_attend_any_blocks(body, n_columns)};
+    if (known && body->tile[KVT_SIDE_K].kind != KVT_TILE_PLAIN) cut.rows[KVT_REGION_BODY] = KVT_CUDA_CODED_ROWS;
+    return cut;
 }
 
 static cudaError_t launch(kvt::Args *args, cudaStream_t on) {
     const bool one = args->call.n_columns == 8;
-    switch (args->call.head_size) {
+    switch (kvt_tile_row_size(&args->call.body.tile[KVT_SIDE_K])) {
     case 64: return one ? kvt::launch<64, 1>(args, on) : kvt::launch<64, 2>(args, on);
     case 128: return one ? kvt::launch<128, 1>(args, on) : kvt::launch<128, 2>(args, on);
     case 256: return one ? kvt::launch<256, 1>(args, on) : kvt::launch<256, 2>(args, on);
@@ -124,6 +122,7 @@ static cudaError_t launch(kvt::Args *args, cudaStream_t on) {
 
 extern "C" enum kvt_status kvt_cuda_attend_launch(const struct kvt_cuda_attend *attend, void *stream,
                                                   struct kvt_error *err) {
+    if (!kvt::knows(&attend->body, &attend->plain)) return kvt_cuda_attend_any_launch(attend, stream, err);
     kvt::Args args;
     args.body = kvt::page_of(&attend->body);
     args.plain = kvt::page_of(&attend->plain);

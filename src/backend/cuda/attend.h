@@ -4,7 +4,7 @@
  * sequences and heads of a layer. Plain C: what C code fills in and hands over.
  *
  * The work is a list of shares: a stretch of units of one sequence and KV head, for one thread block. A unit is what a warp takes at a
- * time: 64 rows of an encoded tile or 32 rows of a plain one. Units of a head are numbered body first, then sink, then tail.
+ * time: 64 rows of an encoded tile or 32 rows of a plain one (kvt_cuda_attend_cut). Units of a head are numbered body first, then sink, then tail.
  */
 #ifndef BACKEND_CUDA_ATTEND_H
 #define BACKEND_CUDA_ATTEND_H
@@ -51,7 +51,7 @@ struct kvt_cuda_page {
 };
 
 struct kvt_cuda_attend {
-    int head_size, group;
+    int group;                              /* query heads of a KV head */
     struct kvt_cuda_page body, plain;       /* of body pages, and of sink and tail */
     const struct kvt_cuda_seq *seqs;        /* device memory, as all that follows */
     const struct kvt_cuda_visible *visible; /* of each query row */
@@ -70,16 +70,30 @@ struct kvt_cuda_attend {
     int32_t *done;      /* zero before the first call; left zero */
 };
 
-static inline size_t kvt_cuda_part_floats(int head_size, int n_columns) {
-    return (size_t)n_columns * ((size_t)head_size + 2);
+/* Of a part; v_size: of a row of values. */
+#if defined(__CUDACC__)
+__host__ __device__
+#endif
+    static inline size_t
+    kvt_cuda_part_floats(int v_size, int n_columns) {
+    return (size_t)n_columns * ((size_t)v_size + 2);
 }
 
-/* NULL if the kernel can read these tiles, else why not: a clause that goes after the codec's name. */
-const char *kvt_cuda_attend_lacks(const struct kvt_cuda_page *body, const struct kvt_cuda_page *plain, int head_size);
+/* How work over these tiles is cut: rows of a unit of each region, and blocks of threads that a multiprocessor runs at once. */
+struct kvt_cuda_cut {
+    int rows[KVT_REGION_COUNT], blocks;
+};
+struct kvt_cuda_cut kvt_cuda_attend_cut(const struct kvt_cuda_page *body, const struct kvt_cuda_page *plain,
+                                        int n_columns);
 
 /* Launches on a stream (a cudaStream_t). */
 KVT_MUST_CHECK enum kvt_status kvt_cuda_attend_launch(const struct kvt_cuda_attend *attend, void *stream,
                                                       struct kvt_error *err);
+
+/* The kernel for tiles of any kind and rows of any size (attend_any.cu): units of 32 rows everywhere, as many blocks of a multiprocessor. */
+int kvt_cuda_attend_any_blocks(const struct kvt_cuda_page *body, int n_columns);
+KVT_MUST_CHECK enum kvt_status kvt_cuda_attend_any_launch(const struct kvt_cuda_attend *attend, void *stream,
+                                                          struct kvt_error *err);
 
 /* Cuts work into shares for at most *n_blocks blocks, and says how many there are: a function of the units and that number alone. A unit costs
  * cost[region], a number of bytes. Returns how many shares there are (the first *n_blocks of them begin blocks), or -1 if max_shares are too few;

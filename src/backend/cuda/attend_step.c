@@ -27,6 +27,7 @@ struct call {
     const struct kvt_attend *attend;
     bool q_here, out_here, sinks_here;
     struct kvt_cuda_attend launch;
+    struct kvt_cuda_cut cut;
     int n_shares, n_slots;
     struct layout at;
 };
@@ -44,12 +45,6 @@ static void see(const struct kvt_layer *layer, int64_t p, struct kvt_cuda_visibl
     v->end[KVT_REGION_TAIL] = (int32_t)(p + 1);
 }
 
-static int unit_rows(const struct call *c, int region) {
-    const bool plain =
-        region != KVT_REGION_BODY || c->layer->page[KVT_REGION_BODY].tile[KVT_SIDE_K].kind == KVT_TILE_PLAIN;
-    return plain ? KVT_CUDA_PLAIN_ROWS : KVT_CUDA_CODED_ROWS;
-}
-
 /* A sequence: its units cover what any of its queries sees. */
 static void describe_seq(const struct call *c, const struct kvt_step_entry *entry, struct kvt_cuda_seq *seq) {
     struct kvt_cuda_visible first, last;
@@ -60,7 +55,7 @@ static void describe_seq(const struct call *c, const struct kvt_step_entry *entr
         seq->all.first[region] = last.first[region];
         seq->all.end[region] = first.end[region];
         if (first.first[region] >= last.end[region]) continue;
-        const int rows = unit_rows(c, region);
+        const int rows = c->cut.rows[region];
         seq->first_unit[region] = first.first[region] / rows;
         seq->n_units[region] = (int32_t)kvt_div_up(last.end[region], rows) - seq->first_unit[region];
     }
@@ -150,7 +145,7 @@ static void write_queries(const struct call *c, const struct kvt_cuda_attention 
 
 static size_t unit_bytes(const struct call *c, int region) {
     const struct kvt_page_shape *page = &c->layer->page[region];
-    return (page->tile[KVT_SIDE_K].bytes + page->tile[KVT_SIDE_V].bytes) * (size_t)unit_rows(c, region) / KVT_TILE_ROWS;
+    return (page->tile[KVT_SIDE_K].bytes + page->tile[KVT_SIDE_V].bytes) * (size_t)c->cut.rows[region] / KVT_TILE_ROWS;
 }
 
 static void describe_page(const struct kvt_page_shape *shape, struct kvt_cuda_page *page) {
@@ -196,20 +191,6 @@ static void point(struct call *c, const struct kvt_cuda_attention *kept) {
     l->softcap = a->softcap;
 }
 
-/* Whether the device's kernels read a layer's pages. */
-static enum kvt_status check_layer(const struct kvt_layer *layer, int index, struct kvt_error *err) {
-    struct kvt_cuda_page body, plain;
-    describe_page(&layer->page[KVT_REGION_BODY], &body);
-    describe_page(&layer->page[KVT_REGION_TAIL], &plain);
-    const struct kvt_layer_shape *shape = &layer->plan.shape;
-    const char *why = shape->k_size != shape->v_size
-                          ? "has key and value rows of different sizes, which attention does not read there"
-                          : kvt_cuda_attend_lacks(&body, &plain, shape->k_size);
-    if (!why) return KVT_OK;
-    return kvt_fail(err, KVT_ERR_UNSUPPORTED, "layer %d on the device: %s,%s %s", index,
-                    layer->plan.codec[KVT_SIDE_K]->info.name, layer->plan.codec[KVT_SIDE_V]->info.name, why);
-}
-
 static enum kvt_status is_here(const struct kvt_cuda *cuda, const void *pointer, bool *here, struct kvt_error *err) {
     int there = 0;
     if (pointer) KVT_TRY(kvt_cuda_is_device(cuda, pointer, &there, err));
@@ -227,13 +208,14 @@ static enum kvt_status launch(struct call *c, struct kvt_cuda_attention *kept, c
     for (int s = 0; s < c->step->n_seqs; s++)
         n_counters +=
             shape->n_kv_heads * (int)kvt_div_up(c->step->entries[s].n_rows * c->launch.group, c->launch.n_columns);
-    c->launch.n_blocks = cuda->n_multiprocessors;
+    c->cut = kvt_cuda_attend_cut(&c->launch.body, &c->launch.plain, c->launch.n_columns);
+    const int most_blocks = c->cut.blocks * cuda->n_multiprocessors;
+    c->launch.n_blocks = most_blocks;
     lay_out(c, n_counters);
     KVT_TRY(take_buffers(kept, cuda, c, err));
     write_seqs(c, kept);
-    c->launch.n_blocks =
-        kvt_cuda_attend_blocks((const struct kvt_cuda_seq *)(const void *)(kept->host + c->at.seqs), c->step->n_seqs,
-                               shape->n_kv_heads, n_counters, cuda->n_multiprocessors);
+    c->launch.n_blocks = kvt_cuda_attend_blocks((const struct kvt_cuda_seq *)(const void *)(kept->host + c->at.seqs),
+                                                c->step->n_seqs, shape->n_kv_heads, n_counters, most_blocks);
     if (c->q_here) write_queries(c, kept);
     if (c->sinks_here) memcpy(kept->host + c->at.sinks, a->sinks, (size_t)a->n_q_heads * sizeof *a->sinks);
     int cost[KVT_REGION_COUNT];
@@ -258,8 +240,6 @@ static enum kvt_status run(struct kvt_step *step, int layer, const struct kvt_at
     struct kvt_cuda_step *own = step->device;
     const struct kvt_cuda *on = &kvt_cuda_pool_of(step->pool)->on;
     struct call c = {.step = step, .layer = &step->pool->plan->layers[layer], .index = layer, .attend = attend};
-    KVT_TRY(check_layer(c.layer, layer, err));
-    c.launch.head_size = c.layer->plan.shape.k_size;
     c.launch.group = attend->n_q_heads / c.layer->plan.shape.n_kv_heads;
     describe_page(&c.layer->page[KVT_REGION_BODY], &c.launch.body);
     describe_page(&c.layer->page[KVT_REGION_TAIL], &c.launch.plain);

@@ -17,7 +17,7 @@ void kvt_cuda_attention_end(struct kvt_cuda_attention *kept, const struct kvt_cu
                             const struct kvt_allocator *allocator);
 
 /* kvt_step_attend. q, sinks, out and lse may be in the process's memory, which is waited for, or in the device's, which is not; out and
- * lse in the same. UNSUPPORTED names a layer that the device's kernels do not read. */
+ * lse in the same. */
 KVT_MUST_CHECK enum kvt_status kvt_cuda_attention_run(struct kvt_step *step, int layer, const struct kvt_attend *attend,
                                                       struct kvt_error *err);
 

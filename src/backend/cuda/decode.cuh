@@ -5,7 +5,7 @@
 #ifndef BACKEND_CUDA_DECODE_CUH
 #define BACKEND_CUDA_DECODE_CUH
 
-#include "backend/cuda/encode_unit.cuh"
+#include "backend/cuda/stored.cuh"
 
 struct decode_args {
     struct kvt_tile tile;
@@ -32,17 +32,6 @@ KVT_DEVICE uint32_t tile_code(const struct kvt_tile &tile, const struct kvt_bloc
         at += (size_t)(planes.step_quads * width) * vector / 8;
     }
     return code ^ tile.flip;
-}
-
-KVT_DEVICE float stored_scale(enum kvt_scale kind, const unsigned char *at, int i) {
-    switch (kind) {
-    case KVT_SCALE_F16: return load_number(KVT_NUMBER_F16, at, i);
-    case KVT_SCALE_F32: return reinterpret_cast<const float *>(at)[i];
-    case KVT_SCALE_E8M0: return kvt_f32_from_e8m0(at[i]);
-    case KVT_SCALE_E4M3: return kvt_f32_from_e4m3(at[i]);
-    case KVT_SCALE_LOG: return kvt_scale_from_log(at[i]);
-    default: return 1;
-    }
 }
 
 KVT_DEVICE float code_meaning(const struct decode_args &a, uint32_t code) {
@@ -97,15 +86,7 @@ KVT_DEVICE void decode_class_unit(float *x, int pitch, const struct decode_args 
                                   int row0, int from, int end, uint16_t *channels) {
     const int d = a.tile.n_terms, lane = row0 + thread_in_warp();
     const struct kvt_block first = kvt_tile_block(&a.tile, 0), block = kvt_tile_block(&a.tile, row0 / KVT_BLOCK_LANES);
-    if (threadIdx.x == 0) {
-        int next[KVT_CLASSES];
-        for (int i = 0; i < KVT_CLASSES; i++) next[i] = a.classes.of[i].first;
-        for (int c = 0; c < d; c++) {
-            int k = KVT_MIN(bytes[KVT_CLASS_MAP + c / 4] >> c % 4 * 2 & 3, KVT_CLASSES - 1);
-            while (next[k] == a.classes.of[k].end) k = (k + 1) % KVT_CLASSES;
-            channels[next[k]++] = (uint16_t)c;
-        }
-    }
+    if (threadIdx.x == 0) read_map(channels, a.classes, bytes, d);
     __syncthreads();
     const float factor = kvt_class_factor((int8_t)bytes[first.factors + (size_t)lane]);
     for (int place = warp_in_block(); place < d; place += warps_of_block()) {

@@ -35,14 +35,20 @@ extern "C" {
 #endif
 
 #if defined(__CUDACC__)
-#define KVT_DEVICE          static __device__ inline
-#define KVT_KERNEL(threads) static __global__ void __launch_bounds__(threads)
-#define KVT_ARGS            const __grid_constant__
+#define KVT_DEVICE                       static __device__ inline
+#define KVT_KERNEL(threads)              static __global__ void __launch_bounds__(threads)
+#define KVT_KERNEL_WITH(threads, blocks) static __global__ void __launch_bounds__(threads, blocks)
+#define KVT_MEMBER                       __device__ __forceinline__
+#define KVT_OF_BLOCK                     __shared__
+#define KVT_ARGS                         const __grid_constant__
 extern __shared__ __align__(16) unsigned char kvt_shared[];
 #else
-#define KVT_DEVICE          static inline
-#define KVT_KERNEL(threads) static void
-#define KVT_ARGS            const
+#define KVT_DEVICE                       static inline
+#define KVT_KERNEL(threads)              static void
+#define KVT_KERNEL_WITH(threads, blocks) static void
+#define KVT_MEMBER                       inline
+#define KVT_OF_BLOCK                     static /* blocks run one after another */
+#define KVT_ARGS                         const
 #endif
 
 enum { KVT_WARP = 32 };

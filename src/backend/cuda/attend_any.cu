@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Launching attention over tiles of any kind.
+ */
+#include "backend/cuda/attend_any.cuh"
+
+extern "C" {
+#include "base/check.h"
+}
+
+namespace {
+
+enum { SHARED_MOST = 227 * 1024 };
+
+struct packed_side side_of(const struct kvt_cuda_page &page, enum kvt_side which) {
+    struct packed_side side = {};
+    side.tile = page.tile[which];
+    side.d = kvt_tile_row_size(&side.tile);
+    side.offset = which == KVT_SIDE_V ? (uint32_t)page.tile[KVT_SIDE_K].bytes : 0;
+    side.planes = kvt_planes_of(side.tile.format.bits);
+    if (side.tile.kind == KVT_TILE_CLASS) side.classes = kvt_classes_of(side.d, side.tile.format.bits);
+    if (side.tile.kind != KVT_TILE_PLAIN && side.tile.format.meaning == KVT_MEANING_TABLE)
+        memcpy(side.table, side.tile.format.table, sizeof(float) << side.tile.format.bits);
+    side.tile.format.table = nullptr; /* the process's memory */
+    return side;
+}
+
+size_t shared_bytes(const struct kvt_cuda_page &body, int n_columns) {
+    return sizeof(float) * (size_t)any_room_of(kvt_tile_row_size(&body.tile[KVT_SIDE_K]),
+                                               kvt_tile_row_size(&body.tile[KVT_SIDE_V]), n_columns)
+                               .end;
+}
+
+} /* namespace */
+
+int kvt_cuda_attend_any_blocks(const struct kvt_cuda_page *body, int n_columns) {
+    return 2 * (shared_bytes(*body, n_columns) + 1024) <= SHARED_MOST ? 2 : 1;
+}
+
+enum kvt_status kvt_cuda_attend_any_launch(const struct kvt_cuda_attend *attend, void *stream, struct kvt_error *err) {
+    struct any_args a = {};
+    for (int side = 0; side < KVT_SIDE_COUNT; side++) {
+        a.side[0][side] = side_of(attend->body, (enum kvt_side)side);
+        a.side[1][side] = side_of(attend->plain, (enum kvt_side)side);
+        const int d = a.side[0][side].d;
+        a.norm[side] = (float)(1.0 / sqrt((double)(d & -d)));
+    }
+    a.head_bytes[0] = (uint32_t)attend->body.head_bytes;
+    a.head_bytes[1] = (uint32_t)attend->plain.head_bytes;
+    a.room = any_room_of(a.side[0][KVT_SIDE_K].d, a.side[0][KVT_SIDE_V].d, attend->n_columns);
+    a.call = *attend;
+    const char *fault =
+        launch(attend_any, attend->n_blocks, 1, ANY_THREADS, shared_bytes(attend->body, attend->n_columns), stream, a);
+    if (!fault) return KVT_OK;
+    return kvt_fail(err, KVT_ERR_DEVICE, "CUDA, launching attention: %s", fault);
+}

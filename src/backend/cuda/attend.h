@@ -37,6 +37,7 @@ struct kvt_cuda_seq {
 
 struct kvt_cuda_share {
     int32_t seq, head;
+    int32_t row, n_rows;         /* the sequence's, see kvt_cuda_seq */
     int32_t column;              /* the first of the query vectors (row * group + head in the group) that it computes */
     int32_t first, end;          /* units */
     int32_t next;                /* the block's next share, or -1 */

@@ -12,31 +12,14 @@
 
 #include <type_traits>
 
-#include "backend/cuda/attend_mix.cuh"
+#include "backend/cuda/attend_four.cuh"
+#include "backend/cuda/attend_merge.cuh"
 
 namespace kvt {
 
-constexpr float LOG2E = 1.4426950408889634f, SLACK = 4.f, NOTHING = -1e30f;
-constexpr int MOST_UP = 11; // weights are at most 2^SLACK, and 2^(SLACK + MOST_UP) is within f16
-
-template <int D, int NB> struct Shape {
-    static constexpr int MOST_WARPS = D == 256 ? 4 : NB == 1 ? 12 : 8, LEAST_WARPS = D == 256 ? 4 : 6;
-    static constexpr int COLUMNS = 8 * NB;
-    static constexpr int LINE = D + 4;                        // floats of a column when warps hand in their sums
-    static constexpr int AT_ONCE = NB == 1 ? 4 : 2;           // warps that do so at once
-    static constexpr int QUERIES = 4 * Queries<D, NB>::BYTES; // plain, then those for the body if it is rotated
-    static constexpr int TERM_SUMS = D / 32 * COLUMNS * 4;
-    static constexpr int FACTORS = 2 * COLUMNS * 4;
-    static constexpr int HANDED = AT_ONCE * COLUMNS * LINE * 4;
-    static constexpr int STATES = MOST_WARPS * COLUMNS * 8;
-    static constexpr int BESIDE =
-        QUERIES + TERM_SUMS + FACTORS + HANDED + STATES; // bytes of shared memory beside the slots
-};
-
 // Warps of a block: 8 have 255 registers each, 12 have 168, in which the sums of a kernel for any codes do not fit.
 template <int D, int NB, Keys K>
-constexpr int MOST_WARPS =
-    K == FOLD_FOUR || K == LANE_FOUR || Shape<D, NB>::MOST_WARPS < 8 ? Shape<D, NB>::MOST_WARPS : 8;
+constexpr int MOST_WARPS = IS_FOUR<K> || Shape<D, NB>::MOST_WARPS < 8 ? Shape<D, NB>::MOST_WARPS : 8;
 
 // Where a warp is in the block's shares: the unit that it fetches next, and the address of its page, which is fetched a unit earlier.
 struct Cursor {
@@ -270,7 +253,9 @@ template <int D, int NB> struct Walk {
     __device__ __forceinline__ void fit(uint32_t slot) {
         const Side &v = a.body.v;
         const int beside = v.bits > 4 ? 4 : v.bits == 3 ? 2 : 0; // what the second plane counts more
-        float most = largest_scale<D>(slot, v, lane);
+        fit_scale(largest_scale<D>(slot, v, lane), beside);
+    }
+    __device__ __forceinline__ void fit_scale(float most, int beside) { // most: of the lane
         if (!__any_sync(~0u, most > exp2_of(MOST_UP - beside - up))) return;
 #pragma unroll
         for (int d = 1; d < 32; d *= 2) most = fmaxf(most, __shfl_xor_sync(~0u, most, d));
@@ -301,6 +286,22 @@ template <int D, int NB> struct Walk {
         mix<D, NB, V>(mixed, slot, a.body.v, w, lane);
     }
 
+    template <int GROUP> __device__ __forceinline__ void mix_body_four(const Sums<NB> &x, uint32_t slot) {
+        uint4 w[2][NB];
+#pragma unroll
+        for (int b = 0; b < 2; b++)
+#pragma unroll
+            for (int nb = 0; nb < NB; nb++) {
+                uint32_t t[4]; // rows {i, 4 + i} of the lane's octet
+#pragma unroll
+                for (int i = 0; i < 4; i++)
+                    t[i] = transpose8x8(
+                        pack(weight(x[b][i / 2][nb][i % 2 * 2], nb, 0), weight(x[b][i / 2][nb][i % 2 * 2 + 1], nb, 1)));
+                w[b][nb] = make_uint4(lows(t[0], t[2]), lows(t[1], t[3]), highs(t[0], t[2]), highs(t[1], t[3]));
+            }
+        mix_four<NB, GROUP>(mixed, slot, w, lane);
+    }
+
     __device__ __forceinline__ void mix_wide(const Sums<NB> &x, uint32_t slot) {
         Pairs<NB> high, low;
 #pragma unroll
@@ -318,131 +319,6 @@ template <int D, int NB> struct Walk {
     }
 };
 
-// The output of a query vector from its state: largest score, sum of weights, one mixed value.
-__device__ __forceinline__ float finish(const Args &a, int q_head, int row, bool first, float most, float sum,
-                                        float value) {
-    if (a.call.sinks) {
-        const float sink = a.call.sinks[q_head] * LOG2E, top = fmaxf(most, sink), keep = exp2_of(most - top);
-        value *= keep;
-        sum = fmaf(sum, keep, exp2_of(sink - top));
-        most = top;
-    }
-    if (first && a.call.lse) a.call.lse[(ptrdiff_t)row * a.call.n_q_heads + q_head] = (most + log2f(sum)) / LOG2E;
-    return value / sum;
-}
-
-template <int D, int NB>
-__device__ __forceinline__ void put_out(const Args &a, const kvt_cuda_share &share, const kvt_cuda_seq &seq, int column,
-                                        int channel, float most, float sum, float value) {
-    const int vector = share.column + column, row = vector / a.call.group;
-    if (row >= seq.n_rows) return;
-    const int q_head = share.head * a.call.group + vector % a.call.group;
-    a.call.out[(seq.row + row) * a.call.out_row_stride + q_head * a.call.out_head_stride + channel] =
-        finish(a, q_head, seq.row + row, channel == 0, most, sum, value);
-}
-
-// The parts of a head in their order: by the block that was last to leave its own.
-template <int D, int NB>
-__device__ void merge_parts(const Args &a, const kvt_cuda_share &share, const kvt_cuda_seq &seq) {
-    constexpr int COLUMNS = 8 * NB, AHEAD = 16;
-    const size_t part = (size_t)COLUMNS * (D + 2);
-    const float *parts = a.call.parts + share.first_slot * part;
-    const int n = min(COLUMNS, seq.n_rows * a.call.group - share.column);
-    for (int x = threadIdx.x; x < n * D; x += blockDim.x) {
-        const int column = x / D;
-        float most = NOTHING, sum = 0, value = 0;
-        for (int k0 = 0; k0 < share.n_parts; k0 += AHEAD) {
-            float2 state[AHEAD];
-            float v[AHEAD];
-#pragma unroll
-            for (int k = 0; k < AHEAD; k++) {
-                const float *p = parts + (k0 + k) * part;
-                const bool in = k0 + k < share.n_parts;
-                state[k] = in ? __ldcg((const float2 *)p + column) : make_float2(NOTHING, 0.f);
-                v[k] = in ? __ldcg(p + 2 * COLUMNS + x) : 0.f;
-            }
-            float top = most;
-#pragma unroll
-            for (int k = 0; k < AHEAD; k++) top = fmaxf(top, state[k].x);
-            const float keep = exp2_of(most - top);
-            sum *= keep, value *= keep, most = top;
-#pragma unroll
-            for (int k = 0; k < AHEAD; k++) {
-                const float f = exp2_of(state[k].x - most);
-                sum = fmaf(f, state[k].y, sum), value = fmaf(f, v[k], value);
-            }
-        }
-        put_out<D, NB>(a, share, seq, column, x % D, most, sum, value);
-    }
-}
-
-// Puts the sums of a block's warps together, to the output or to a part.
-template <int D, int NB>
-__device__ void hand_in(Walk<D, NB> &walk, const kvt_cuda_share &share, const kvt_cuda_seq &seq, float *handed,
-                        float *states, int warp, int n_warps, int *last) {
-    using S = Shape<D, NB>;
-    const Args &a = walk.a;
-    const int r = walk.r, c = walk.c;
-    const float down = exp2_of(-walk.up);
-    if (r == 0)
-#pragma unroll
-        for (int nb = 0; nb < NB; nb++) {
-            float *to = states + (warp * S::COLUMNS + nb * 8 + 2 * c) * 2;
-            to[0] = walk.reference[nb][0], to[1] = walk.mixed.side[nb][2] * down;
-            to[2] = walk.reference[nb][1], to[3] = walk.mixed.side[nb][3] * down;
-        }
-    constexpr int EACH = (S::COLUMNS * D + 32 * S::LEAST_WARPS - 1) / (32 * S::LEAST_WARPS);
-    float sums[EACH] = {};
-    for (int w0 = 0; w0 < n_warps; w0 += S::AT_ONCE) {
-        if (w0) __syncthreads();
-        if (warp >= w0 && warp < w0 + S::AT_ONCE)
-#pragma unroll
-            for (int nb = 0; nb < NB; nb++)
-#pragma unroll
-                for (int i = 0; i < D / 16; i++)
-#pragma unroll
-                    for (int e = 0; e < 4; e++)
-                        handed[((warp - w0) * S::COLUMNS + nb * 8 + 2 * c + e % 2) * S::LINE + 16 * i + 8 * (e / 2) +
-                               r] = walk.mixed.values[i][nb][e] * down;
-        __syncthreads();
-        const bool done = w0 + S::AT_ONCE >= n_warps;
-#pragma unroll
-        for (int j = 0; j < EACH; j++) {
-            const int x = threadIdx.x + j * 32 * n_warps, column = x / D, channel = x % D;
-            if (x >= S::COLUMNS * D) break;
-            float most = NOTHING, sum = 0;
-            for (int w = 0; w < n_warps; w++) most = fmaxf(most, states[(w * S::COLUMNS + column) * 2]);
-            for (int w = 0; w < n_warps; w++) {
-                const float f = exp2_of(states[(w * S::COLUMNS + column) * 2] - most);
-                sum = fmaf(f, states[(w * S::COLUMNS + column) * 2 + 1], sum);
-                if (w >= w0 && w < w0 + S::AT_ONCE)
-                    sums[j] = fmaf(f, handed[((w - w0) * S::COLUMNS + column) * S::LINE + channel], sums[j]);
-            }
-            if (!done) continue;
-            if (share.n_parts == 1) {
-                put_out<D, NB>(a, share, seq, column, channel, most, sum, sums[j]);
-            } else {
-                float *part = a.call.parts + (size_t)share.slot * S::COLUMNS * (D + 2);
-                part[2 * S::COLUMNS + x] = sums[j];
-                if (channel == 0) ((float2 *)part)[column] = make_float2(most, sum);
-            }
-        }
-    }
-    __syncthreads();
-    if (share.n_parts == 1) return;
-    if (threadIdx.x == 0) {
-        int before;
-        asm volatile("atom.acq_rel.gpu.global.add.s32 %0, [%1], 1;"
-                     : "=r"(before)
-                     : "l"(a.call.done + share.counter)
-                     : "memory");
-        *last = before == share.n_parts - 1;
-        if (*last) a.call.done[share.counter] = 0;
-    }
-    __syncthreads();
-    if (*last) merge_parts<D, NB>(a, share, seq);
-}
-
 template <int D, int NB, Keys K, Values V>
 __global__ void __launch_bounds__(32 * MOST_WARPS<D, NB, K>, 1) attend_kernel(const __grid_constant__ Args a) {
     using S = Shape<D, NB>;
@@ -454,25 +330,32 @@ __global__ void __launch_bounds__(32 * MOST_WARPS<D, NB, K>, 1) attend_kernel(co
     float *term_sums = (float *)(queries + S::QUERIES), *factors = term_sums + S::TERM_SUMS / 4;
     float *handed = factors + S::FACTORS / 4, *states = handed + S::HANDED / 4;
     const Queries<D, NB> plain = {shared_address(queries), shared_address(queries) + Queries<D, NB>::BYTES, 0};
-    const uint32_t turned = a.rotated_k ? 2 * Queries<D, NB>::BYTES : 0;
+    const uint32_t turned = a.rotated_k || IS_FOUR<K> ? 2 * Queries<D, NB>::BYTES : 0;
     const Queries<D, NB> body = {plain.high + turned, plain.low + turned, shared_address(term_sums)};
     const bool coded = a.body.k.bits != 0;
 
     Cursor cursor(a, warp);
     auto fetch_k = [&]() {
         if (cursor.more) {
-            if (cursor.coded)
-                fetch_keys<D, K>(key_slot, cursor.tile(), a.body.k, cursor.part(), lane);
-            else
+            if (cursor.coded) {
+                if constexpr (IS_FOUR<K>)
+                    fetch_four_keys<BY_TOKEN<K>, KEY_GROUP<K>>(key_slot, cursor.tile(), cursor.part(), lane);
+                else
+                    fetch_keys<D, K>(key_slot, cursor.tile(), a.body.k, cursor.part(), lane);
+            } else
                 fetch_plain_keys<D>(key_slot, cursor.tile(), a.plain.k, cursor.part(), lane);
         }
         copies_begun();
     };
     auto fetch_v = [&]() {
         if (cursor.more) {
-            if (cursor.coded)
-                fetch_values<D, V>(value_slot, cursor.tile(), a.body.v, cursor.part(), lane);
-            else
+            if (cursor.coded) {
+                if constexpr (IS_FOUR_V<V>)
+                    fetch_four_values<VALUE_GROUP<V>>(value_slot, cursor.tile() + FOUR_KEY_BYTES<K>, cursor.part(),
+                                                      lane);
+                else
+                    fetch_values<D, V>(value_slot, cursor.tile(), a.body.v, cursor.part(), lane);
+            } else
                 fetch_plain_values<D>(value_slot, cursor.tile(), a.plain.v, cursor.part(), lane);
             cursor.unit += n_warps;
             cursor.find(warp);
@@ -488,7 +371,10 @@ __global__ void __launch_bounds__(32 * MOST_WARPS<D, NB, K>, 1) attend_kernel(co
         const kvt_cuda_seq &seq = a.call.seqs[share.seq];
         index = share.next;
         __syncthreads();
-        prepare_queries<D, NB>(a, share, seq, queries, term_sums, factors, warp, n_warps, lane);
+        if constexpr (IS_FOUR<K>)
+            prepare_four<NB, BY_TOKEN<K>, KEY_GROUP<K>>(a, share, queries, term_sums, factors, warp, n_warps, lane);
+        else
+            prepare_queries<D, NB>(a, share, seq, queries, term_sums, factors, warp, n_warps, lane);
         __syncthreads();
         walk.begin();
         const int n_body = seq.n_units[KVT_REGION_BODY], n_sink = seq.n_units[KVT_REGION_SINK], end = share.end;
@@ -503,7 +389,15 @@ __global__ void __launch_bounds__(32 * MOST_WARPS<D, NB, K>, 1) attend_kernel(co
             __syncwarp();
             if (region == KVT_REGION_BODY && coded) {
                 const int row = (seq.first_unit[region] + count) * KVT_CUDA_CODED_ROWS;
-                score<D, NB, K>(x, key_slot, a.body.k, body, lane);
+                if constexpr (IS_FOUR<K> && BY_TOKEN<K>) {
+                    score_four_lane<NB, KEY_GROUP<K>>(x, key_slot, body.high, body.sums, lane);
+                } else if constexpr (IS_FOUR<K>) {
+                    turn_four_keys(key_slot, FourKeys<false, KEY_GROUP<K>>::HEADS / 512, lane);
+                    __syncwarp();
+                    score_four_fold<NB, KEY_GROUP<K>>(x, key_slot, body.high, lane);
+                } else {
+                    score<D, NB, K>(x, key_slot, a.body.k, body, lane);
+                }
                 __syncwarp();
                 fetch_k();
                 walk.template to_powers<2>(x, factors + (a.rotated_k ? S::COLUMNS : 0));
@@ -512,8 +406,15 @@ __global__ void __launch_bounds__(32 * MOST_WARPS<D, NB, K>, 1) attend_kernel(co
                 walk.template refer<2>(x);
                 wait_for_copies<1>();
                 __syncwarp();
-                walk.fit(value_slot);
-                walk.template mix_body<V>(x, value_slot);
+                if constexpr (IS_FOUR_V<V>) {
+                    const float2 most = __half22float2(halves_of(turn_four_values<VALUE_GROUP<V>>(value_slot, lane)));
+                    walk.fit_scale(fmaxf(most.x, most.y), 0);
+                    __syncwarp();
+                    walk.template mix_body_four<VALUE_GROUP<V>>(x, value_slot);
+                } else {
+                    walk.fit(value_slot);
+                    walk.template mix_body<V>(x, value_slot);
+                }
             } else {
                 const int row = (seq.first_unit[region] + count) * KVT_CUDA_PLAIN_ROWS;
                 if (!settled) settle(walk.mixed, a.body.v, a.rotated_v, lane), settled = true;
@@ -532,7 +433,10 @@ __global__ void __launch_bounds__(32 * MOST_WARPS<D, NB, K>, 1) attend_kernel(co
             fetch_v();
         }
         if (!settled) settle(walk.mixed, a.body.v, a.rotated_v, lane);
-        hand_in<D, NB>(walk, share, seq, handed, states, warp, n_warps, &last);
+        // After the last share the slots are free.
+        const bool lasts = share.next < 0;
+        hand_in<D, NB>(a, walk.mixed, walk.reference, walk.up, share, lasts ? (float *)shared : handed,
+                       lasts ? n_warps : S::AT_ONCE, states, warp, n_warps, &last);
     }
 }
 

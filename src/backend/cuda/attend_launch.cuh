@@ -38,32 +38,53 @@ template <int D, int NB, Keys K, Values V> cudaError_t launch_one(Args *args, cu
 
 // Kernels that know their codes: for heads of 128 and up to 8 columns, in attend_known.cu.
 #define KVT_CUDA_KNOWN(X)                                                                                              \
-    X(FOLD_FOUR, FOUR_ZEROS)                                                                                           \
-    X(LANE_FOUR, FOUR_ZEROS)                                                                                           \
+    KVT_CUDA_KNOWN_WIDE(X)                                                                                             \
     X(FOLD_TWO, TWO_ZEROS)                                                                                             \
     X(LANE_TWO, TWO_ZEROS)                                                                                             \
     X(LANE_TWO, TWO_OFFSET)
+// And for 16 columns.
+#define KVT_CUDA_KNOWN_WIDE(X)                                                                                         \
+    X(FOLD_FOUR_32, FOUR_32)                                                                                           \
+    X(FOLD_FOUR_64, FOUR_64)                                                                                           \
+    X(LANE_FOUR_64, FOUR_64)
 #define X(keys, values) extern template cudaError_t launch_one<128, 1, keys, values>(Args *, cudaStream_t);
 KVT_CUDA_KNOWN(X)
+#undef X
+#define X(keys, values) extern template cudaError_t launch_one<128, 2, keys, values>(Args *, cudaStream_t);
+KVT_CUDA_KNOWN_WIDE(X)
 #undef X
 
 static inline Keys keys_of(const Side &k) {
     if (k.bits == 0 || k.has_factor) return ANY_KEYS;
-    if (k.bits == 4) return k.lane ? LANE_FOUR : FOLD_FOUR;
+    if (k.bits == 4) {
+        if (!k.has_zero || k.code_offset) return ANY_KEYS;
+        if (k.lane) return k.group == 64 ? LANE_FOUR_64 : ANY_KEYS;
+        return k.group == 32 ? FOLD_FOUR_32 : k.group == 64 ? FOLD_FOUR_64 : ANY_KEYS;
+    }
     return k.planes[1].width ? k.lane ? LANE_TWO : FOLD_TWO : ANY_KEYS;
 }
 static inline Values values_of(const Side &v) {
     if (v.bits == 0 || v.has_factor) return ANY_VALUES;
-    if (v.bits == 4) return v.has_zero ? FOUR_ZEROS : ANY_VALUES;
+    if (v.bits == 4) {
+        if (!v.has_zero || v.code_offset) return ANY_VALUES;
+        return v.group == 32 ? FOUR_32 : v.group == 64 ? FOUR_64 : ANY_VALUES;
+    }
     return v.planes[1].width ? v.has_zero ? TWO_ZEROS : TWO_OFFSET : ANY_VALUES;
 }
 
 template <int D, int NB> cudaError_t launch(Args *args, cudaStream_t stream) {
     if constexpr (D == 128 && NB == 1) {
 #define X(keys, values)                                                                                                \
-    if (keys_of(args->body.k) == keys && values_of(args->body.v) == values)                                            \
+    if (!args->rotated_k && keys_of(args->body.k) == keys && values_of(args->body.v) == values)                        \
         return launch_one<D, NB, keys, values>(args, stream);
         KVT_CUDA_KNOWN(X)
+#undef X
+    }
+    if constexpr (D == 128 && NB == 2) {
+#define X(keys, values)                                                                                                \
+    if (!args->rotated_k && keys_of(args->body.k) == keys && values_of(args->body.v) == values)                        \
+        return launch_one<D, NB, keys, values>(args, stream);
+        KVT_CUDA_KNOWN_WIDE(X)
 #undef X
     }
     return launch_one<D, NB, ANY_KEYS, ANY_VALUES>(args, stream);

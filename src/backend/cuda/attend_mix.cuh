@@ -153,9 +153,7 @@ __device__ __forceinline__ void mix_kind(Mixed<D, NB> &mixed, uint32_t slot, con
 template <int D, int NB, Values V>
 __device__ __forceinline__ void mix(Mixed<D, NB> &mixed, uint32_t slot, const Side &v, const Weights<NB> (&w)[2],
                                     int lane) {
-    if constexpr (V == FOUR_ZEROS) {
-        mix_coded<D, NB, FOUR, ZEROS>(mixed, slot, v, w, lane);
-    } else if constexpr (V == TWO_ZEROS) {
+    if constexpr (V == TWO_ZEROS) {
         mix_coded<D, NB, TWO, ZEROS>(mixed, slot, v, w, lane);
     } else if constexpr (V == TWO_OFFSET) {
         mix_coded<D, NB, TWO, OFFSET>(mixed, slot, v, w, lane);

@@ -100,7 +100,12 @@ int kvt_cuda_attend_plan(struct kvt_cuda_share *shares, int max_shares, int *n_s
     for (int s = 0; s < n_seqs; s++)
         for (int head = 0; head < n_heads; head++)
             for (int column = 0; column < seqs[s].n_rows * group; column += n_columns) {
-                const struct kvt_cuda_share what = {.seq = s, .head = head, .column = column, .counter = counter++};
+                const struct kvt_cuda_share what = {.seq = s,
+                                                    .head = head,
+                                                    .row = seqs[s].row,
+                                                    .n_rows = seqs[s].n_rows,
+                                                    .column = column,
+                                                    .counter = counter++};
                 if (!add_head(&plan, &seqs[s], &what, cost)) return -1;
             }
     *n_slots = plan.n_slots;

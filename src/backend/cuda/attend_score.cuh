@@ -248,11 +248,7 @@ __device__ __forceinline__ void score_plain(Sums<NB> &x, uint32_t slot, const Qu
 // A unit of encoded keys.
 template <int D, int NB, Keys K>
 __device__ __forceinline__ void score(Sums<NB> &x, uint32_t slot, const Side &k, const Queries<D, NB> &q, int lane) {
-    if constexpr (K == FOLD_FOUR) {
-        score_fold<D, NB, FOUR>(x, slot, k, q, lane);
-    } else if constexpr (K == LANE_FOUR) {
-        score_lane<D, NB, FOUR>(x, slot, k, q, lane);
-    } else if constexpr (K == FOLD_TWO) {
+    if constexpr (K == FOLD_TWO) {
         score_fold<D, NB, TWO>(x, slot, k, q, lane);
     } else if constexpr (K == LANE_TWO) {
         score_lane<D, NB, TWO>(x, slot, k, q, lane);

@@ -14,8 +14,8 @@ enum { MAX_BLOCKS = 8 };
 
 // What a kernel knows of the keys and values of the body when it is compiled: that keys are by channel or by token, with codes of four
 // bits or of two planes, and what values have beside scales. A kernel for any is 1.3 times slower: its code is long.
-enum Keys { ANY_KEYS, FOLD_FOUR, LANE_FOUR, FOLD_TWO, LANE_TWO };
-enum Values { ANY_VALUES, FOUR_ZEROS, TWO_ZEROS, TWO_OFFSET };
+enum Keys { ANY_KEYS, FOLD_FOUR_32, FOLD_FOUR_64, LANE_FOUR_64, FOLD_TWO, LANE_TWO };
+enum Values { ANY_VALUES, FOUR_32, FOUR_64, TWO_ZEROS, TWO_OFFSET };
 
 // One side of a page: where its parts lie, from the head's first byte on.
 struct Side {
@@ -147,18 +147,16 @@ __device__ __forceinline__ void fetch_plain_values(uint32_t slot, const char *ti
         }
 }
 
-// A unit of the body, encoded. K, V: what is known of its codes, see Keys and Values.
+// A unit of the body, encoded, of any codes or two planes.
 template <int D, Keys K>
 __device__ __forceinline__ void fetch_keys(uint32_t slot, const char *tile, const Side &k, int part, int lane) {
-    if (K == FOLD_FOUR || K == LANE_FOUR || (K == ANY_KEYS && k.bits == 4))
-        return fetch_coded_keys<D, true>(slot, tile, k, part, lane);
-    if (K != FOLD_FOUR && K != LANE_FOUR) fetch_coded_keys<D, false>(slot, tile, k, part, lane);
+    if (K == ANY_KEYS && k.bits == 4) return fetch_coded_keys<D, true>(slot, tile, k, part, lane);
+    fetch_coded_keys<D, false>(slot, tile, k, part, lane);
 }
 template <int D, Values V>
 __device__ __forceinline__ void fetch_values(uint32_t slot, const char *tile, const Side &v, int part, int lane) {
-    if (V == FOUR_ZEROS || (V == ANY_VALUES && v.bits == 4))
-        return fetch_coded_values<D, true>(slot, tile, v, part, lane);
-    if (V != FOUR_ZEROS) fetch_coded_values<D, false>(slot, tile, v, part, lane);
+    if (V == ANY_VALUES && v.bits == 4) return fetch_coded_values<D, true>(slot, tile, v, part, lane);
+    fetch_coded_values<D, false>(slot, tile, v, part, lane);
 }
 
 } // namespace kvt

@@ -432,11 +432,17 @@ __global__ void __launch_bounds__(32 * MOST_WARPS<D, NB, K>, 1) attend_kernel(co
             __syncwarp();
             fetch_v();
         }
-        if (!settled) settle(walk.mixed, a.body.v, a.rotated_v, lane);
         // After the last share the slots are free.
-        const bool lasts = share.next < 0;
-        hand_in<D, NB>(a, walk.mixed, walk.reference, walk.up, share, lasts ? (float *)shared : handed,
-                       lasts ? n_warps : S::AT_ONCE, states, warp, n_warps, &last);
+        float *area = share.next < 0 ? (float *)shared : handed;
+        const int at_once = share.next < 0 ? n_warps : S::AT_ONCE, log = a.body.v.per_log;
+        if (IS_FOUR_V<V> && !settled) {
+            hand_in<D, NB, IS_FOUR_V<V>>(a, walk.mixed, walk.reference, walk.up, log, share, area, at_once, states,
+                                         warp, n_warps, &last);
+            continue;
+        }
+        if (!settled) settle(walk.mixed, a.body.v, a.rotated_v, lane);
+        hand_in<D, NB, false>(a, walk.mixed, walk.reference, walk.up, log, share, area, at_once, states, warp, n_warps,
+                              &last);
     }
 }
 

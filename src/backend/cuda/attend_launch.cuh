@@ -75,14 +75,14 @@ static inline Values values_of(const Side &v) {
 template <int D, int NB> cudaError_t launch(Args *args, cudaStream_t stream) {
     if constexpr (D == 128 && NB == 1) {
 #define X(keys, values)                                                                                                \
-    if (!args->rotated_k && keys_of(args->body.k) == keys && values_of(args->body.v) == values)                        \
+    if (!args->rotated_k && !args->rotated_v && keys_of(args->body.k) == keys && values_of(args->body.v) == values)    \
         return launch_one<D, NB, keys, values>(args, stream);
         KVT_CUDA_KNOWN(X)
 #undef X
     }
     if constexpr (D == 128 && NB == 2) {
 #define X(keys, values)                                                                                                \
-    if (!args->rotated_k && keys_of(args->body.k) == keys && values_of(args->body.v) == values)                        \
+    if (!args->rotated_k && !args->rotated_v && keys_of(args->body.k) == keys && values_of(args->body.v) == values)    \
         return launch_one<D, NB, keys, values>(args, stream);
         KVT_CUDA_KNOWN_WIDE(X)
 #undef X

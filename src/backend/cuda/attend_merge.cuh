@@ -89,11 +89,12 @@ template <int D, int NB> __device__ void merge_parts(const Args &a, const kvt_cu
     }
 }
 
-// Puts the sums of a block's warps together, to the output or to a part. `area` has room for lines of `at_once` warps.
-template <int D, int NB>
+// Puts the sums of a block's warps together, to the output or to a part. `area` has room for lines of `at_once` warps. CODED: sums are as encoded
+// values with zeros left them, see settle; groups_log: of the blocks of 32 channels in a group.
+template <int D, int NB, bool CODED>
 __device__ void hand_in(const Args &a, const Mixed<D, NB> &mixed, const float (&reference)[NB][2], float up,
-                        const kvt_cuda_share &share, float *area, int at_once, float *states, int warp, int n_warps,
-                        int *last) {
+                        int groups_log, const kvt_cuda_share &share, float *area, int at_once, float *states, int warp,
+                        int n_warps, int *last) {
     using S = Shape<D, NB>;
     const int r = threadIdx.x % 32 / 4, c = threadIdx.x % 4,
               n_columns = min(S::COLUMNS, share.n_rows * a.call.group - share.column);
@@ -124,13 +125,26 @@ __device__ void hand_in(const Args &a, const Mixed<D, NB> &mixed, const float (&
 #pragma unroll
                 for (int e = 0; e < 2; e++) {
                     const int column = nb * 8 + 2 * c + e;
-                    if (column >= n_columns) continue;
                     float *line = area + ((warp - w0) * n_columns + column) * S::LINE;
+                    if (CODED) {
+                        const float times = SUBNORMALS * down[nb][e], zeros = mixed.side[nb][e] * down[nb][e];
 #pragma unroll
-                    for (int i = 0; i < D / 16; i++)
+                        for (int b = 0; b < D / 32; b++) {
+                            const float zero = __shfl_sync(~0u, zeros, 4 * (b >> groups_log) + c);
+                            const float4 v = make_float4(fmaf(mixed.values[2 * b][nb][e], times, zero),
+                                                         fmaf(mixed.values[2 * b][nb][e + 2], times, zero),
+                                                         fmaf(mixed.values[2 * b + 1][nb][e], times, zero),
+                                                         fmaf(mixed.values[2 * b + 1][nb][e + 2], times, zero));
+                            if (column < n_columns) *(float4 *)(line + 32 * b + 4 * r) = v;
+                        }
+                    }
+                    if (column >= n_columns) continue;
+                    if (!CODED)
 #pragma unroll
-                        for (int h = 0; h < 2; h++)
-                            line[16 * i + 8 * h + r] = mixed.values[i][nb][2 * h + e] * down[nb][e];
+                        for (int i = 0; i < D / 16; i++)
+#pragma unroll
+                            for (int h = 0; h < 2; h++)
+                                line[16 * i + 8 * h + r] = mixed.values[i][nb][2 * h + e] * down[nb][e];
                     if (r == 0) line[D] = mixed.side[nb][2 + e] * down[nb][e], line[D + 1] = most[nb][e];
                 }
         __syncthreads();

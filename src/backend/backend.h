@@ -1,19 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Door of backend: where a cache lives and is read. One row each, one line in list.h.
+ * Door of backend: where a cache lives and is read is chosen through kvtile/cache.h; this is what an engine computes with there.
  */
 #ifndef BACKEND_BACKEND_H
 #define BACKEND_BACKEND_H
 
-#include "attention/attention.h"
+#include "backend/compute.h"
 
-struct kvt_backend {
-    const char *name, *about;
-    const char *absent; /* why this build cannot use it; NULL: it can */
-    /* One line for people: what of it this machine has. NULL: nothing to look for. */
-    void (*look)(char *text, size_t bytes);
-    struct kvt_page_ops pages;
-    enum kvt_status (*attend)(struct kvt_step *step, int layer, const struct kvt_attend *attend, struct kvt_error *err);
-};
+/* Of a backend, by its name; NULL is the default. *out is NULL where pages are in the process's memory, and an engine computes there. ARG
+ * lists the backends that there are; UNSUPPORTED says why this build cannot use one. */
+KVT_MUST_CHECK enum kvt_status kvt_backend_compute(const struct kvt_compute_ops **out, const char *name,
+                                                   struct kvt_error *err);
 
 #endif

@@ -2,7 +2,7 @@
  *
  * The CPU: pages in the process's memory.
  */
-#include "backend/backend.h"
+#include "backend/row.h"
 
 #include <string.h>
 

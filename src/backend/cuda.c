@@ -2,7 +2,7 @@
  *
  * NVIDIA GPUs: pages in a device's memory. The device's code is in src/backend/cuda; a build without it has this row all the same.
  */
-#include "backend/backend.h"
+#include "backend/row.h"
 
 extern const struct kvt_backend kvt_backend_cuda;
 
@@ -10,6 +10,7 @@ extern const struct kvt_backend kvt_backend_cuda;
 
 #include <stdio.h>
 
+#include "backend/cuda/compute.h"
 #include "backend/cuda/pages.h"
 #include "base/check.h"
 
@@ -53,6 +54,7 @@ const struct kvt_backend kvt_backend_cuda = {
               .encode = kvt_cuda_page_encode,
               .decode = kvt_cuda_page_decode},
     .attend = kvt_cuda_attention_run,
+    .compute = &kvt_cuda_compute,
 };
 
 #else

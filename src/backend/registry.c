@@ -7,6 +7,7 @@
 
 #include "backend/backend.h"
 #include "backend/list.h"
+#include "backend/row.h"
 #include "base/check.h"
 
 #define X(name) extern const struct kvt_backend kvt_backend_##name;
@@ -29,6 +30,23 @@ static const struct kvt_backend *find(const char *name) {
     return NULL;
 }
 
+/* NULL is the default. */
+static enum kvt_status choose(const struct kvt_backend **out, const char *name, struct kvt_error *err) {
+    const struct kvt_backend *backend = name ? find(name) : backends[0];
+    if (!backend) return kvt_fail(err, KVT_ERR_ARG, "unknown backend '%s'; known:%s", name, known);
+    if (backend->absent)
+        return kvt_fail(err, KVT_ERR_UNSUPPORTED, "there is no backend %s here: %s", backend->name, backend->absent);
+    *out = backend;
+    return KVT_OK;
+}
+
+enum kvt_status kvt_backend_compute(const struct kvt_compute_ops **out, const char *name, struct kvt_error *err) {
+    const struct kvt_backend *backend = NULL;
+    KVT_TRY(choose(&backend, name, err));
+    *out = backend->compute;
+    return KVT_OK;
+}
+
 /* Options of a caller whose struct may end before ours. */
 static struct kvt_pool_options whole_options(const struct kvt_pool_options *options) {
     struct kvt_pool_options whole = {0};
@@ -41,10 +59,8 @@ static struct kvt_pool_options whole_options(const struct kvt_pool_options *opti
 enum kvt_status kvt_pool_create(struct kvt_pool **out, const struct kvt_plan *plan,
                                 const struct kvt_pool_options *options, struct kvt_error *err) {
     const struct kvt_pool_options whole = whole_options(options), *o = &whole;
-    const struct kvt_backend *backend = o->backend ? find(o->backend) : backends[0];
-    if (!backend) return kvt_fail(err, KVT_ERR_ARG, "unknown backend '%s'; known:%s", o->backend, known);
-    if (backend->absent)
-        return kvt_fail(err, KVT_ERR_UNSUPPORTED, "there is no backend %s here: %s", backend->name, backend->absent);
+    const struct kvt_backend *backend = NULL;
+    KVT_TRY(choose(&backend, o->backend, err));
     return kvt_pool_create_on(out, plan, o, &backend->pages, backend, err);
 }
 

@@ -114,6 +114,7 @@ struct kvt_bench_model_options {
     int tokens;                          /* of a sample */
     int rounds;                          /* samples of each */
     int n_batch; /* tokens of a forward pass while the cache is filled; 0: the session's default */
+    struct kvt_place place;
     const char *level;
     const struct kvt_parallel *parallel;
     const struct kvt_progress *progress;

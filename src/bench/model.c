@@ -5,6 +5,7 @@
  */
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/alloc.h"
 #include "base/check.h"
@@ -48,6 +49,7 @@ static enum kvt_status open_sessions(struct bench *b, struct kvt_error *err) {
                                                     .n_ctx = b->n_ids,
                                                     .n_batch = b->o->n_batch,
                                                     .n_keep = 1,
+                                                    .place = b->o->place,
                                                     .level = b->o->level,
                                                     .parallel = b->o->parallel};
         KVT_TRY(kvt_session_create(&b->sessions[i], b->o->model, &options, err));
@@ -155,7 +157,7 @@ enum kvt_status kvt_bench_model(struct kvt_bench_model_result *out, const struct
     kvt_machine_name(r.machine, sizeof r.machine);
     KVT_TRY(kvt_level_parse(&level, o->level ? o->level : "auto", err));
     KVT_TRY(check(o, err));
-    r.level = kvt_level_name(level);
+    r.level = o->place.backend && strcmp(o->place.backend, "cpu") != 0 ? o->place.backend : kvt_level_name(level);
     r.row = kvt_take_zero(a, (size_t)r.n_taken, sizeof *r.row);
     r.samples = kvt_take_zero(a, (size_t)(r.n_taken * r.rounds), sizeof *r.samples);
     if (!r.row || !r.samples) KVT_TRY_OUT(kvt_fail(err, KVT_ERR_NOMEM, "no memory for %d results", r.n_taken));

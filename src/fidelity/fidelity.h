@@ -94,6 +94,7 @@ struct kvt_fidelity_options {
     int first_id; /* -1, or the token that replaces the first one of every chunk, as llama.cpp's perplexity tool does */
     int prefill_chunk;                      /* tokens of a forward pass of the prefill leg; 0: 512 */
     const struct kvt_fidelity_store *store; /* NULL: the reference is made anew and not kept */
+    struct kvt_place place;                 /* of the forward passes, the reference's too */
     const char *level;                      /* NULL: "auto" */
     const struct kvt_parallel *parallel;    /* NULL: the calling thread; results do not depend on it */
     const struct kvt_allocator *allocator;  /* NULL: the C library */
@@ -268,6 +269,7 @@ struct kvt_needle_options {
     uint64_t seed;
     const char *filler; /* what the facts are planted in; it is gone round if it is short */
     size_t filler_len;
+    struct kvt_place place;
     const char *level;
     const struct kvt_parallel *parallel;
     const struct kvt_allocator *allocator;

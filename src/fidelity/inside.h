@@ -40,6 +40,7 @@ struct kvt_lane_options {
     int n_ctx;
     int n_batch; /* of the prefill leg */
     bool beyond;
+    struct kvt_place place;
     const char *level;
     const struct kvt_parallel *parallel;
     const struct kvt_allocator *allocator;

@@ -46,6 +46,7 @@ static enum kvt_status open_lane(struct kvt_lane *lane, const struct kvt_model *
         .beyond = o->beyond,
         .n_batch = c->leg == KVT_LEG_DECODE ? 1 : o->n_batch,
         .n_keep = c->leg == KVT_LEG_DECODE ? 1 : o->n_ctx,
+        .place = o->place,
         .level = o->level,
         .parallel = o->parallel,
         .allocator = o->allocator,

@@ -146,6 +146,7 @@ static enum kvt_status run_row(struct run *r, int row, struct kvt_error *err) {
                                                 .tail = s->tail,
                                                 .n_ctx = r->n_ctx,
                                                 .n_keep = 1,
+                                                .place = o->place,
                                                 .level = o->level,
                                                 .parallel = o->parallel,
                                                 .allocator = o->allocator};

@@ -89,6 +89,7 @@ static enum kvt_status lane_open(struct kvt_lane *out, const struct run *r, cons
         .n_ctx = r->n_positions,
         .beyond = o->beyond,
         .n_batch = KVT_MIN(o->prefill_chunk ? o->prefill_chunk : DEFAULT_BATCH, r->n_positions),
+        .place = o->place,
         .level = o->level,
         .parallel = o->parallel,
         .allocator = o->allocator,
@@ -122,9 +123,10 @@ static enum kvt_status reference_outputs(struct run *r, struct leg *leg, enum kv
 
 /* Logits of n scored positions from outputs of the whole chunk. Always by the same session and in the same blocks, so that equal
  * outputs have equal logits. */
-static void make_logits(const struct run *r, const float *outputs, int first, int n, float *logits) {
+static enum kvt_status make_logits(const struct run *r, const float *outputs, int first, int n, float *logits,
+                                   struct kvt_error *err) {
     const int warmup = r->n_positions - r->n_scored;
-    kvt_session_logits_of(r->head.session, outputs + (ptrdiff_t)(warmup + first) * r->width, n, logits);
+    return kvt_session_logits_of(r->head.session, outputs + (ptrdiff_t)(warmup + first) * r->width, n, logits, err);
 }
 
 static enum kvt_status run_reference(struct run *r, int chunk, struct kvt_error *err) {
@@ -135,7 +137,7 @@ static enum kvt_status run_reference(struct run *r, int chunk, struct kvt_error 
         KVT_TRY(report(r, (uint64_t)r->n_positions * token_work[i], err));
         for (int first = 0; r->ref_kept && first < r->n_scored; first += r->n_block) {
             const int n = KVT_MIN(r->n_block, r->n_scored - first);
-            make_logits(r, leg->outputs, first, n, leg->logits + (size_t)first * (size_t)r->n_vocab);
+            KVT_TRY(make_logits(r, leg->outputs, first, n, leg->logits + (size_t)first * (size_t)r->n_vocab, err));
         }
     }
     return KVT_OK;
@@ -166,8 +168,8 @@ static enum kvt_status score_block(struct run *r, int c, int chunk, int first, i
         .next = r->ids + warmup + first + 1,
         .scores = r->scores[c] + (size_t)chunk * (size_t)r->n_scored + first,
     };
-    if (!r->ref_kept) make_logits(r, leg->outputs, first, n, leg->logits);
-    make_logits(r, r->test_outputs, first, n, r->test_logits);
+    if (!r->ref_kept) KVT_TRY(make_logits(r, leg->outputs, first, n, leg->logits, err));
+    KVT_TRY(make_logits(r, r->test_outputs, first, n, r->test_logits, err));
     kvt_parallel_run(r->options->parallel, n, score_job, (void *)(uintptr_t)&block);
     for (int i = 0; i < n; i++)
         if (isnan(block.scores[i].kl) || !isfinite(block.scores[i].nll_ref))
@@ -297,9 +299,10 @@ static enum kvt_status open_store(struct run *r, enum kvt_leg leg, struct kvt_er
         leg == KVT_LEG_DECODE ? 1 : KVT_MIN(o->prefill_chunk ? o->prefill_chunk : DEFAULT_BATCH, r->n_positions);
     snprintf(
         text, sizeof text,
-        "model %016llx\ntext %016llx\ncache %.600s\nchunk %d\nfirst id %d\nleg %s\nbatch %d\nlevel %s\nblas %.200s\n",
+        "model %016llx\ntext %016llx\ncache %.600s\nchunk %d\nfirst id %d\nleg %s\nbatch %d\nbackend %s\nlevel %s\nblas %.200s\n",
         (unsigned long long)o->store->model, (unsigned long long)kvt_hash(o->ids, o->n_ids * sizeof *o->ids),
-        reference_kv(r), o->chunk, o->first_id, kvt_leg_name(leg), batch, kvt_level_name(level), kvt_model_blas_name());
+        reference_kv(r), o->chunk, o->first_id, kvt_leg_name(leg), batch, o->place.backend ? o->place.backend : "cpu",
+        kvt_level_name(level), kvt_model_blas_name());
     name_program(program);
     const struct kvt_store_key key = {
         .folder = o->store->folder,

@@ -55,7 +55,7 @@ struct kvt_arch {
 
     /* The layer's two halves. Each reads and adds to the residual stream; feed only for the rows still needed. */
     enum kvt_status (*attend)(struct kvt_pass *pass, const struct kvt_layer *layer, struct kvt_error *err);
-    void (*feed)(struct kvt_pass *pass, const struct kvt_layer *layer);
+    enum kvt_status (*feed)(struct kvt_pass *pass, const struct kvt_layer *layer, struct kvt_error *err);
 };
 
 /* UNSUPPORTED names the file's architecture and lists the known ones. */

@@ -19,7 +19,7 @@ static const struct kvt_tensor_spec extra_specs[] = {
 /* Tensors of old files that say what the metadata says too. */
 static const char *const ignored[] = {"attn_rot_embd.weight", "attn_rot_embd"};
 
-static int64_t dim_size(const struct kvt_config *c, const struct kvt_layer_config *l, enum kvt_dim dim) {
+int64_t kvt_dim_size(const struct kvt_config *c, const struct kvt_layer_config *l, enum kvt_dim dim) {
     switch (dim) {
     case KVT_DIM_WIDTH: return c->width;
     case KVT_DIM_VOCAB: return c->n_vocab;
@@ -59,7 +59,7 @@ static enum kvt_status bind_one(struct kvt_model *m, const struct kvt_tensor_spe
         return kvt_fail(err, KVT_ERR_FORMAT, "the file has no tensor %s, which every %s model needs", name,
                         m->arch->name);
     const bool vector = spec->n_out == KVT_DIM_NONE;
-    const int64_t n_in = dim_size(&m->config, l, spec->n_in), n_out = dim_size(&m->config, l, spec->n_out);
+    const int64_t n_in = kvt_dim_size(&m->config, l, spec->n_in), n_out = kvt_dim_size(&m->config, l, spec->n_out);
     KVT_TRY(check_shape(tensor, n_in, n_out, vector, err));
     struct kvt_weight weight;
     KVT_TRY(kvt_weight_bind(&weight, tensor, err));

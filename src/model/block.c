@@ -2,47 +2,17 @@
 #include "model/block.h"
 
 #include "base/check.h"
-#include "model/ops.h"
+#include "model/compute.h"
 
-static float *row_of(float *matrix, int row, int64_t len) { return matrix + row * len; }
-
-static void product(struct kvt_pass *p, float *dst, const struct kvt_weight *w, const float *x, int first) {
-    kvt_pass_products(p, &(struct kvt_output){dst, w}, 1, x, first);
+static enum kvt_status product(struct kvt_pass *p, float *dst, const struct kvt_weight *w, const float *x, int first,
+                               struct kvt_error *err) {
+    return p->ops->products(p, &(struct kvt_output){dst, w}, 1, x, first, err);
 }
 
-static void norm_row(struct kvt_pass *p, const struct kvt_layer *layer, int row) {
-    const struct kvt_config *c = &p->model->config;
-    kvt_rms_norm(row_of(p->h, row, c->width), row_of(p->x, row, c->width), layer->attn_norm, c->width, c->norm_eps);
-}
-
-/* Biases, norms and rotation of n_heads heads. */
-static void finish_heads(const struct kvt_pass *p, float *heads, int n_heads, const float *bias, const float *norm,
-                         int row) {
-    const struct kvt_model *m = p->model;
-    const int size = m->config.k_size;
-    if (bias) kvt_add(heads, bias, n_heads * size);
-    for (int h = 0; norm && h < n_heads; h++)
-        kvt_rms_norm(heads + h * size, heads + h * size, norm, size, m->config.norm_eps);
-    kvt_rope_turn(heads, n_heads, size, &m->rope, row_of(p->rope, row, m->rope.n_rot));
-}
-
-static void qkv_row(struct kvt_pass *p, const struct kvt_layer *layer, int row) {
-    const int n_q = layer->config.n_q_heads, n_kv = layer->config.n_kv_heads;
-    finish_heads(p, row_of(p->q, row, layer->q.n_out), n_q, layer->q_bias, layer->q_norm, row);
-    finish_heads(p, row_of(p->k, row, layer->k.n_out), n_kv, layer->k_bias, layer->k_norm, row);
-    if (layer->v_bias) kvt_add(row_of(p->v, row, layer->v.n_out), layer->v_bias, (int)layer->v.n_out);
-}
-
-static void add_row(struct kvt_pass *p, const struct kvt_layer *layer, int row) {
-    (void)layer;
-    const int width = p->model->config.width;
-    kvt_add(row_of(p->x, row, width), row_of(p->h, row, width), width);
-}
-
-static void add_biased_row(struct kvt_pass *p, const struct kvt_layer *layer, int row) {
-    const int width = p->model->config.width;
-    kvt_add(row_of(p->h, row, width), layer->out_bias, width);
-    add_row(p, layer, row);
+/* h = norm(x) of rows from `first` on. */
+static enum kvt_status norm(struct kvt_pass *p, const float *weight, int first, struct kvt_error *err) {
+    const ptrdiff_t at = (ptrdiff_t)first * p->model->config.width;
+    return p->ops->norm(p, p->h + at, p->x + at, weight, p->n - first, err);
 }
 
 static struct kvt_rows rows_of(const float *data, int n_heads, int size) {
@@ -63,10 +33,21 @@ static struct kvt_layer_rows layer_rows(const struct kvt_pass *p, int n_q, int n
     };
 }
 
+/* What the tap is to look at, and, where it attends itself, p->mix. */
+static enum kvt_status look(struct kvt_pass *p, const struct kvt_layer_rows *rows, struct kvt_error *err) {
+    struct kvt_layer_rows seen = *rows;
+    float *mix;
+    KVT_TRY(p->ops->show(p, &seen, &mix, err));
+    if (p->tap.look) KVT_TRY(p->tap.look(p->tap.ctx, &seen, err));
+    if (!p->tap.attend || p->first == p->n) return KVT_OK;
+    KVT_TRY(p->tap.attend(p->tap.ctx, &seen, mix, err));
+    const size_t n = (size_t)rows->n * (size_t)rows->n_q_heads * (size_t)p->model->config.v_size;
+    return p->ops->send(p, p->mix, mix, n, err);
+}
+
 /* p->mix becomes attention's output. */
 static enum kvt_status attend(const struct kvt_pass *p, const struct kvt_layer_rows *rows, struct kvt_error *err) {
     const int v_size = p->model->config.v_size;
-    if (p->tap.attend) return p->tap.attend(p->tap.ctx, rows, p->mix, err);
     const struct kvt_attend attend = {
         .struct_size = sizeof attend,
         .n_q_heads = rows->n_q_heads,
@@ -81,36 +62,25 @@ static enum kvt_status attend(const struct kvt_pass *p, const struct kvt_layer_r
 
 enum kvt_status kvt_block_attend(struct kvt_pass *p, const struct kvt_layer *layer, struct kvt_error *err) {
     const int n_q = layer->config.n_q_heads, n_kv = layer->config.n_kv_heads;
-    kvt_pass_rows(p, layer, 0, norm_row);
+    KVT_TRY(norm(p, layer->attn_norm, 0, err));
     const struct kvt_output qkv[] = {{p->q, &layer->q}, {p->k, &layer->k}, {p->v, &layer->v}};
-    kvt_pass_products(p, qkv, 3, p->h, 0);
-    kvt_pass_rows(p, layer, 0, qkv_row);
+    KVT_TRY(p->ops->products(p, qkv, 3, p->h, 0, err));
+    KVT_TRY(p->ops->heads(p, layer, err));
 
     const struct kvt_layer_rows rows = layer_rows(p, n_q, n_kv);
-    if (p->tap.look) KVT_TRY(p->tap.look(p->tap.ctx, &rows, err));
+    if (p->tap.look || p->tap.attend) KVT_TRY(look(p, &rows, err));
     KVT_TRY(kvt_step_append(p->step, p->layer, &rows.k, &rows.v, &rows.q, n_q, err));
     if (p->first == p->n) return KVT_OK;
-    KVT_TRY(attend(p, &rows, err));
-    product(p, p->h, &layer->out, p->mix, p->first);
-    kvt_pass_rows(p, layer, p->first, layer->out_bias ? add_biased_row : add_row);
-    return KVT_OK;
+    if (!p->tap.attend) KVT_TRY(attend(p, &rows, err));
+    KVT_TRY(product(p, p->h, &layer->out, p->mix, p->first, err));
+    return p->ops->add(p, layer->out_bias, p->first, err);
 }
 
-static void ff_norm_row(struct kvt_pass *p, const struct kvt_layer *layer, int row) {
-    const struct kvt_config *c = &p->model->config;
-    kvt_rms_norm(row_of(p->h, row, c->width), row_of(p->x, row, c->width), layer->ffn_norm, c->width, c->norm_eps);
-}
-
-static void swiglu_row(struct kvt_pass *p, const struct kvt_layer *layer, int row) {
-    const int n_ff = layer->config.n_ff;
-    kvt_swiglu(row_of(p->gate, row, n_ff), row_of(p->up, row, n_ff), n_ff);
-}
-
-void kvt_block_feed_gated(struct kvt_pass *p, const struct kvt_layer *layer) {
-    kvt_pass_rows(p, layer, p->first, ff_norm_row);
+enum kvt_status kvt_block_feed_gated(struct kvt_pass *p, const struct kvt_layer *layer, struct kvt_error *err) {
+    KVT_TRY(norm(p, layer->ffn_norm, p->first, err));
     const struct kvt_output gate_up[] = {{p->gate, &layer->gate}, {p->up, &layer->up}};
-    kvt_pass_products(p, gate_up, 2, p->h, p->first);
-    kvt_pass_rows(p, layer, p->first, swiglu_row);
-    product(p, p->h, &layer->down, p->gate, p->first);
-    kvt_pass_rows(p, layer, p->first, add_row);
+    KVT_TRY(p->ops->products(p, gate_up, 2, p->h, p->first, err));
+    KVT_TRY(p->ops->gate(p, layer->config.n_ff, p->first, err));
+    KVT_TRY(product(p, p->h, &layer->down, p->gate, p->first, err));
+    return p->ops->add(p, NULL, p->first, err);
 }

@@ -1,36 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  * A batch of tokens through all layers. */
 #include "base/check.h"
-#include "model/block.h"
-
-enum { ROWS_PER_JOB = 16 };
-
-struct row_jobs {
-    struct kvt_pass *pass;
-    const struct kvt_layer *layer;
-    int first;
-    kvt_row_fn fn;
-};
-
-static void run_rows(void *arg, int i, int thread) {
-    (void)thread;
-    const struct row_jobs *jobs = arg;
-    const int begin = jobs->first + i * ROWS_PER_JOB, end = KVT_MIN(begin + ROWS_PER_JOB, jobs->pass->n);
-    for (int row = begin; row < end; row++) jobs->fn(jobs->pass, jobs->layer, row);
-}
-
-void kvt_pass_rows(struct kvt_pass *pass, const struct kvt_layer *layer, int first, kvt_row_fn fn) {
-    struct row_jobs jobs = {pass, layer, first, fn};
-    kvt_parallel_run(pass->parallel, (int)kvt_div_up(pass->n - first, ROWS_PER_JOB), run_rows, &jobs);
-}
+#include "model/compute.h"
 
 /* The largest sizes of any layer. */
 struct widths {
-    size_t q, k, v, mix, ff, n_in_max;
+    size_t q, k, v, mix, ff;
 };
 
 static struct widths widths_of(const struct kvt_model *m) {
-    struct widths w = {0, 0, 0, 0, 0, (size_t)m->config.width};
+    struct widths w = {0, 0, 0, 0, 0};
     for (int i = 0; i < m->config.n_layers; i++) {
         const struct kvt_layer *layer = &m->layers[i];
         w.q = KVT_MAX(w.q, (size_t)layer->q.n_out);
@@ -39,58 +18,76 @@ static struct widths widths_of(const struct kvt_model *m) {
         w.mix = KVT_MAX(w.mix, (size_t)layer->out.n_in);
         w.ff = KVT_MAX(w.ff, (size_t)layer->config.n_ff);
     }
-    w.n_in_max = KVT_MAX(w.n_in_max, KVT_MAX(w.mix, w.ff));
     return w;
 }
 
-enum kvt_status kvt_pass_init(struct kvt_pass *pass, const struct kvt_model *model, int n_max, int max_seqs,
-                              enum kvt_level level, const struct kvt_parallel *parallel, struct kvt_step *step,
-                              const struct kvt_allocator *allocator, struct kvt_error *err) {
-    const struct widths w = widths_of(model);
-    const size_t n = (size_t)n_max, width = (size_t)model->config.width, n_rot = (size_t)model->rope.n_rot;
+/* Cuts one block into the matrices, each at a multiple of KVT_ALIGN; without a block it only counts the floats. */
+static size_t cut_matrices(struct kvt_pass *p, float *block) {
+    const struct widths w = widths_of(p->model);
+    const size_t width = (size_t)p->model->config.width, n_rot = (size_t)p->model->rope.n_rot;
     const struct {
         float **field;
         size_t width;
     } matrices[] = {
-        {&pass->x, width},   {&pass->h, width},   {&pass->q, w.q},   {&pass->k, w.k},      {&pass->v, w.v},
-        {&pass->mix, w.mix}, {&pass->gate, w.ff}, {&pass->up, w.ff}, {&pass->rope, n_rot},
+        {&p->x, width},   {&p->h, width},   {&p->q, w.q},   {&p->k, w.k},      {&p->v, w.v},
+        {&p->mix, w.mix}, {&p->gate, w.ff}, {&p->up, w.ff}, {&p->rope, n_rot},
     };
-    *pass = (struct kvt_pass){.model = model, .parallel = parallel, .level = level, .step = step, .n_max = n_max};
-    size_t bytes = kvt_arena_need(n, sizeof *pass->ids) + kvt_arena_need(n, sizeof *pass->positions) +
-                   kvt_arena_need((size_t)max_seqs, sizeof *pass->seqs) +
-                   kvt_arena_need((size_t)max_seqs, sizeof *pass->seq_rows);
-    for (size_t i = 0; i < KVT_ARRAY_LEN(matrices); i++) bytes += kvt_arena_need(n * matrices[i].width, sizeof(float));
-    const size_t scratch_bytes = KVT_MAX((size_t)1, kvt_weight_scratch_bytes((int64_t)w.n_in_max, n_max, parallel));
-    if (!kvt_arena_init(&pass->arena, allocator, bytes) || !kvt_arena_init(&pass->scratch, allocator, scratch_bytes))
-        return kvt_fail(err, KVT_ERR_NOMEM, "no memory for forward passes of %d tokens (%zu bytes)", n_max,
-                        bytes + scratch_bytes);
-    for (size_t i = 0; i < KVT_ARRAY_LEN(matrices); i++)
-        *matrices[i].field = kvt_arena_take(&pass->arena, n * matrices[i].width, sizeof(float));
-    pass->ids = kvt_arena_take(&pass->arena, n, sizeof *pass->ids);
-    pass->positions = kvt_arena_take(&pass->arena, n, sizeof *pass->positions);
-    pass->seqs = kvt_arena_take(&pass->arena, (size_t)max_seqs, sizeof *pass->seqs);
-    pass->seq_rows = kvt_arena_take(&pass->arena, (size_t)max_seqs, sizeof *pass->seq_rows);
+    size_t n = 0;
+    for (size_t i = 0; i < KVT_ARRAY_LEN(matrices); i++) {
+        if (block) *matrices[i].field = block + n;
+        n += kvt_arena_need((size_t)p->n_max * matrices[i].width, sizeof(float)) / sizeof(float);
+    }
+    return n;
+}
+
+static enum kvt_status init(struct kvt_pass *p, const struct kvt_pass_options *o, struct kvt_error *err) {
+    const size_t n = (size_t)o->n_max, n_seqs = (size_t)o->max_seqs;
+    const size_t bytes = kvt_arena_need(n, sizeof *p->ids) + kvt_arena_need(n, sizeof *p->positions) +
+                         kvt_arena_need(n_seqs, sizeof *p->seqs) + kvt_arena_need(n_seqs, sizeof *p->seq_rows);
+    if (!kvt_arena_init(&p->arena, &p->allocator, bytes))
+        return kvt_fail(err, KVT_ERR_NOMEM, "no memory for forward passes of %d tokens (%zu bytes)", o->n_max, bytes);
+    p->ids = kvt_arena_take(&p->arena, n, sizeof *p->ids);
+    p->positions = kvt_arena_take(&p->arena, n, sizeof *p->positions);
+    p->seqs = kvt_arena_take(&p->arena, n_seqs, sizeof *p->seqs);
+    p->seq_rows = kvt_arena_take(&p->arena, n_seqs, sizeof *p->seq_rows);
+    KVT_TRY(p->ops->open(p, o, err));
+    const size_t n_floats = cut_matrices(p, NULL);
+    KVT_TRY(p->ops->take(p, &p->matrices, n_floats, err));
+    p->n_floats = n_floats;
+    cut_matrices(p, p->matrices);
     return KVT_OK;
 }
 
-void kvt_pass_finish(struct kvt_pass *pass) {
-    kvt_arena_finish(&pass->scratch);
-    kvt_arena_finish(&pass->arena);
+enum kvt_status kvt_pass_init(struct kvt_pass *pass, const struct kvt_model *model,
+                              const struct kvt_pass_options *options, struct kvt_error *err) {
+    *pass = (struct kvt_pass){
+        .model = model,
+        .ops = options->placed ? &kvt_pass_ops_device : &kvt_pass_ops_host,
+        .parallel = options->parallel,
+        .level = options->level,
+        .step = options->step,
+        .allocator = *options->allocator,
+        .tap = options->tap,
+        .n_max = options->n_max,
+    };
+    return init(pass, options, err);
 }
 
-static void begin_row(struct kvt_pass *p, const struct kvt_layer *layer, int row) {
-    (void)layer;
-    kvt_weight_row(&p->model->embedding, p->ids[row], p->x + (ptrdiff_t)row * p->model->config.width, p->level);
-    kvt_rope_table(p->rope + (ptrdiff_t)row * p->model->rope.n_rot, &p->model->rope, p->positions[row]);
+void kvt_pass_finish(struct kvt_pass *pass) {
+    if (!pass->ops) return;
+    if (pass->matrices) pass->ops->give(pass, pass->matrices, pass->n_floats);
+    pass->ops->close(pass);
+    kvt_arena_finish(&pass->arena);
+    pass->ops = NULL;
 }
 
 static enum kvt_status run_layers(struct kvt_pass *p, int first_kept, struct kvt_error *err) {
     const struct kvt_model *m = p->model;
-    kvt_pass_rows(p, NULL, 0, begin_row);
+    KVT_TRY(p->ops->begin(p, err));
     for (p->layer = 0; p->layer < m->config.n_layers; p->layer++) {
         p->first = p->layer + 1 == m->config.n_layers ? first_kept : 0;
         KVT_TRY(m->arch->attend(p, &m->layers[p->layer], err));
-        if (p->first < p->n) m->arch->feed(p, &m->layers[p->layer]);
+        if (p->first < p->n) KVT_TRY(m->arch->feed(p, &m->layers[p->layer], err));
     }
     return kvt_step_end(p->step, err);
 }

@@ -5,7 +5,7 @@
 
 #include "base/check.h"
 #include "model/bind_text.h"
-#include "model/loaded.h"
+#include "model/place.h"
 
 static struct kvt_slice text_of(const struct kvt_gguf *gguf, const char *key) {
     struct kvt_slice text = {NULL, 0};
@@ -128,6 +128,9 @@ static enum kvt_status check_rope_factors(const struct kvt_model *m, struct kvt_
 
 static enum kvt_status load(struct kvt_model *m, const char *path, const struct kvt_progress *progress,
                             struct kvt_error *err) {
+    m->places = kvt_take_zero(&m->allocator, 1, sizeof *m->places);
+    if (!m->places) return kvt_fail(err, KVT_ERR_NOMEM, "no memory for a model");
+    pthread_mutex_init(&m->places->lock, NULL);
     KVT_TRY(kvt_gguf_open(&m->gguf, path, &m->allocator, err));
     KVT_TRY(kvt_arch_find(&m->arch, m->gguf, err));
     KVT_TRY(kvt_config_read(&m->config, m->gguf, m->arch->name, &m->allocator, err));
@@ -165,6 +168,11 @@ enum kvt_status kvt_model_load(struct kvt_model **out, const char *path, const s
 
 void kvt_model_destroy(struct kvt_model *m) {
     if (!m) return;
+    if (m->places) {
+        kvt_placed_destroy(m);
+        pthread_mutex_destroy(&m->places->lock);
+        kvt_give(&m->allocator, m->places, 1, sizeof *m->places);
+    }
     kvt_text_destroy(m->text);
     kvt_config_finish(&m->config);
     kvt_arena_finish(&m->arena);

@@ -3,8 +3,18 @@
 #ifndef MODEL_LOADED_H
 #define MODEL_LOADED_H
 
+#include <pthread.h>
+
 #include "model/arch.h"
 #include "model/model.h"
+
+struct kvt_placed;
+
+/* Devices that have the weights too (place.h): what a model gains after it is loaded. */
+struct kvt_places {
+    pthread_mutex_t lock;
+    struct kvt_placed *first;
+};
 
 struct kvt_model {
     struct kvt_allocator allocator;
@@ -22,9 +32,14 @@ struct kvt_model {
     struct kvt_layer_shape *shapes; /* of the cache */
     struct kvt_arena arena;         /* layers, shapes, vectors, frequencies, strings */
 
+    struct kvt_places *places;
+
     struct kvt_model_info info;
     char types[160];
 };
+
+/* Elements of a vector, or of a matrix's side; l may be NULL where the dim is not a layer's. */
+int64_t kvt_dim_size(const struct kvt_config *c, const struct kvt_layer_config *l, enum kvt_dim dim);
 
 /* Finds every tensor of the architecture, checks its shape against config, and copies vectors into the arena as floats.
  * FORMAT names the tensor that is missing, of another shape, or not one of the architecture's. */

@@ -43,6 +43,31 @@ struct kvt_shape kvt_model_shape(const struct kvt_model *model);
 const char *kvt_arch_names(void);      /* "llama, qwen2, qwen3" */
 const char *kvt_model_blas_name(void); /* what multiplies large matrices: "OpenBLAS 0.3.21 ..." or "none" */
 
+/* Where runners keep their caches and compute: a backend, and which of its devices. All zero is the processor. */
+struct kvt_place {
+    const char *backend; /* NULL: "cpu"; see kvt_backend_at */
+    int device;          /* from 0 on */
+};
+
+/* Whether there is such a place: ARG for an unknown backend or device, UNSUPPORTED for one that the build lacks or has no code for, DEVICE
+ * where there is no device. */
+KVT_MUST_CHECK enum kvt_status kvt_place_check(struct kvt_place place, struct kvt_error *err);
+/* Whether caches of a plan can be kept and read there: UNSUPPORTED names the layer. */
+KVT_MUST_CHECK enum kvt_status kvt_place_takes(struct kvt_place place, const struct kvt_plan *plan,
+                                               struct kvt_error *err);
+
+struct kvt_place_info {
+    uint64_t bytes;      /* of the weights there; 0: they are used as they are in the file */
+    uint64_t free_bytes; /* of the device, beside them */
+    char about[240];     /* "CUDA device 0 (NVIDIA H200)" */
+};
+/* Brings the weights to a place, as f16, unless they are there; they stay as long as the model. A runner does it by itself: who calls this
+ * before can show progress ("weights") and learn how much memory is left. What kvt_place_check gives, or NOMEM with what would fit.
+ * parallel, progress and info may be NULL. */
+KVT_MUST_CHECK enum kvt_status kvt_model_place(const struct kvt_model *model, struct kvt_place place,
+                                               const struct kvt_parallel *parallel, const struct kvt_progress *progress,
+                                               struct kvt_place_info *info, struct kvt_error *err);
+
 /* ---- runner and session ----------------------------------------------------------------------------------------------- */
 
 /* What one layer is about to give its cache for n tokens from `position` on: rows of all heads after RoPE, in f32. */
@@ -72,6 +97,7 @@ struct kvt_session_options {
     bool beyond; /* n_ctx may be more than that */
     int n_batch; /* tokens of one forward pass at most; 0: 512. A longer eval is cut. Results do not depend on it but by rounding */
     int n_keep; /* tokens of one eval that can be kept for their logits, of width floats each; 0: n_ctx. 1 is enough to generate */
+    struct kvt_place place;
     const char *level;                   /* NULL: "auto" */
     const struct kvt_parallel *parallel; /* copied; NULL: the calling thread */
     const struct kvt_allocator *allocator;
@@ -116,7 +142,7 @@ struct kvt_feed {
 };
 
 /* One forward pass over distinct sessions of the runner, together at most n_batch tokens and n_keep kept. Each gets the rows and
- * logits, to the bit, that it would get alone. Fails as a whole, without a token fed: ARG for wrong counts and ids outside the
+ * logits that it would get alone: on the backend cpu to the bit, on others up to rounding. Fails as a whole, without a token fed: ARG for wrong counts and ids outside the
  * vocabulary (and where there is a tap, for more than one feed), LIMIT where a context or the cache's limit is too small,
  * NOMEM. */
 KVT_MUST_CHECK enum kvt_status kvt_runner_eval(struct kvt_runner *runner, const struct kvt_feed *feeds, int n_feeds,
@@ -135,10 +161,11 @@ KVT_MUST_CHECK enum kvt_status kvt_session_logits(struct kvt_session *session, i
                                                   struct kvt_error *err);
 
 /* What logits are made of: the outputs of kept tokens [first, first + n), width floats each. Kept elsewhere, they give their logits
- * again, in any session of the same model (level and n_batch alike: the same bits). */
+ * again, in any session of the same model (level and n_batch alike, in the process: the same bits). */
 KVT_MUST_CHECK enum kvt_status kvt_session_outputs(const struct kvt_session *session, int first, int n, float *dst,
                                                    struct kvt_error *err);
-void kvt_session_logits_of(struct kvt_session *session, const float *outputs, int n, float *dst);
+KVT_MUST_CHECK enum kvt_status kvt_session_logits_of(struct kvt_session *session, const float *outputs, int n,
+                                                     float *dst, struct kvt_error *err);
 
 int kvt_session_n_rows(const struct kvt_session *session);
 int kvt_session_n_ctx(const struct kvt_session *session);

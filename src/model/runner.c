@@ -4,7 +4,8 @@
 #include <string.h>
 
 #include "base/check.h"
-#include "model/ops.h"
+#include "model/compute.h"
+#include "model/place.h"
 
 enum { DEFAULT_BATCH = 512 };
 
@@ -45,8 +46,12 @@ static enum kvt_status create(struct kvt_runner *r, const struct kvt_session_opt
                                           .hold_last = o->hold_last,
                                           .fallback = o->fallback};
     KVT_TRY(kvt_plan_create(&r->plan, &shape, &plan, &r->allocator, err));
+    const struct kvt_placed *placed;
+    KVT_TRY(kvt_placed_find(&placed, r->model, o->place, &r->parallel, NULL, err));
     const struct kvt_pool_options pool = {
         .struct_size = sizeof pool,
+        .backend = o->place.backend,
+        .device = o->place.device,
         .level = o->level,
         .byte_limit = o->cache_byte_limit,
         .allocator = &r->allocator,
@@ -54,14 +59,21 @@ static enum kvt_status create(struct kvt_runner *r, const struct kvt_session_opt
     };
     KVT_TRY(kvt_pool_create(&r->pool, r->plan, &pool, err));
     KVT_TRY(kvt_step_create(&r->step, r->pool, r->max_feeds, r->n_batch, err));
-    KVT_TRY(
-        kvt_pass_init(&r->pass, r->model, r->n_batch, r->max_feeds, level, &r->parallel, r->step, &r->allocator, err));
-    r->pass.tap = o->tap;
+    const struct kvt_pass_options pass = {
+        .n_max = r->n_batch,
+        .max_seqs = r->max_feeds,
+        .level = level,
+        .parallel = &r->parallel,
+        .pool = r->pool,
+        .step = r->step,
+        .placed = placed,
+        .tap = o->tap,
+        .allocator = &r->allocator,
+    };
+    KVT_TRY(kvt_pass_init(&r->pass, r->model, &pass, err));
     r->feeds = kvt_take(&r->allocator, (size_t)r->max_feeds, sizeof *r->feeds);
-    r->kept = kvt_take(&r->allocator, kept_len(r), sizeof *r->kept);
-    if (!r->feeds || !r->kept)
-        return kvt_fail(err, KVT_ERR_NOMEM, "no memory to keep the outputs of %d tokens", r->n_keep_max);
-    return KVT_OK;
+    if (!r->feeds) return kvt_fail(err, KVT_ERR_NOMEM, "no memory for passes of %d sessions", r->max_feeds);
+    return r->pass.ops->take(&r->pass, &r->kept, kept_len(r), err);
 }
 
 enum kvt_status kvt_runner_create(struct kvt_runner **out, const struct kvt_model *model,
@@ -86,7 +98,7 @@ enum kvt_status kvt_runner_create(struct kvt_runner **out, const struct kvt_mode
 
 void kvt_runner_destroy(struct kvt_runner *r) {
     if (!r) return;
-    if (r->kept) kvt_give(&r->allocator, r->kept, kept_len(r), sizeof *r->kept);
+    if (r->kept) r->pass.ops->give(&r->pass, r->kept, kept_len(r));
     if (r->feeds) kvt_give(&r->allocator, r->feeds, (size_t)r->max_feeds, sizeof *r->feeds);
     kvt_pass_finish(&r->pass);
     if (r->step) kvt_step_destroy(r->step);
@@ -140,18 +152,21 @@ static enum kvt_status check_feeds(const struct kvt_runner *r, const struct kvt_
 }
 
 /* The outputs of a feed that went through. */
-static void keep_rows(struct kvt_runner *r, struct kvt_session *s, const struct kvt_pass_feed *feed) {
-    const struct kvt_config *c = &r->model->config;
+static enum kvt_status keep_rows(struct kvt_runner *r, struct kvt_session *s, const struct kvt_pass_feed *feed,
+                                 struct kvt_error *err) {
+    const ptrdiff_t width = r->model->config.width;
     if (s->eval != r->n_evals) {
         s->eval = r->n_evals;
         s->first_kept = r->n_kept;
         s->n_kept = 0;
     }
-    for (int row = feed->row + feed->n - feed->keep; row < feed->row + feed->n; row++) {
-        kvt_rms_norm(r->kept + (size_t)r->n_kept++ * (size_t)c->width, r->pass.x + (size_t)row * (size_t)c->width,
-                     r->model->output_norm, c->width, c->norm_eps);
-        s->n_kept++;
-    }
+    if (feed->keep == 0) return KVT_OK;
+    KVT_TRY(r->pass.ops->norm(&r->pass, r->kept + r->n_kept * width,
+                              r->pass.x + (feed->row + feed->n - feed->keep) * width, r->model->output_norm, feed->keep,
+                              err));
+    r->n_kept += feed->keep;
+    s->n_kept += feed->keep;
+    return KVT_OK;
 }
 
 /* One pass; feeds are checked. */
@@ -162,7 +177,7 @@ static enum kvt_status run(struct kvt_runner *r, const struct kvt_feed *feeds, i
     for (int i = 0; i < n_feeds; i++) {
         const struct kvt_feed *f = &feeds[i];
         memcpy(f->session->ids + kvt_session_n_rows(f->session) - f->n, f->ids, (size_t)f->n * sizeof *f->ids);
-        keep_rows(r, f->session, &r->feeds[i]);
+        KVT_TRY(keep_rows(r, f->session, &r->feeds[i], err));
     }
     return KVT_OK;
 }

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "model/compute.h"
 #include "model/runner.h"
 
 /* ---- life ------------------------------------------------------------------------------------------------------------- */
@@ -78,28 +79,24 @@ static const float *kept(const struct kvt_session *s, int first, int n, struct k
     return NULL;
 }
 
-void kvt_session_logits_of(struct kvt_session *s, const float *outputs, int n, float *dst) {
-    struct kvt_runner *r = s->runner;
-    const struct kvt_weight *output = &r->model->output;
-    const int64_t width = r->model->config.width;
-    for (int done = 0; done < n; done += r->n_batch) {
-        kvt_weight_product(dst + done * output->n_out, output->n_out, output, outputs + done * width, width,
-                           KVT_MIN(n - done, r->n_batch), r->pass.level, &r->parallel, &r->pass.scratch);
-    }
+enum kvt_status kvt_session_logits_of(struct kvt_session *s, const float *outputs, int n, float *dst,
+                                      struct kvt_error *err) {
+    struct kvt_pass *pass = &s->runner->pass;
+    return pass->ops->logits(pass, dst, outputs, false, n, err);
 }
 
 enum kvt_status kvt_session_logits(struct kvt_session *s, int first, int n, float *dst, struct kvt_error *err) {
+    struct kvt_pass *pass = &s->runner->pass;
     const float *outputs = kept(s, first, n, err);
     if (!outputs) return KVT_ERR_ARG;
-    kvt_session_logits_of(s, outputs, n, dst);
-    return KVT_OK;
+    return pass->ops->logits(pass, dst, outputs, true, n, err);
 }
 
 enum kvt_status kvt_session_outputs(const struct kvt_session *s, int first, int n, float *dst, struct kvt_error *err) {
+    struct kvt_pass *pass = &s->runner->pass;
     const float *outputs = kept(s, first, n, err);
     if (!outputs) return KVT_ERR_ARG;
-    memcpy(dst, outputs, (size_t)n * (size_t)s->runner->model->config.width * sizeof *dst);
-    return KVT_OK;
+    return pass->ops->fetch(pass, dst, outputs, (size_t)n * (size_t)s->runner->model->config.width, err);
 }
 
 /* ---- timeline --------------------------------------------------------------------------------------------------------- */

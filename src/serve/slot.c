@@ -88,10 +88,10 @@ static enum kvt_status decode(struct kvt_slot *slot, struct kvt_slot_room *room,
 
 enum kvt_status kvt_slot_logits(struct kvt_slot *const *slots, int n, struct kvt_slot_room *room,
                                 struct kvt_error *err) {
+    if (n == 1) return kvt_session_logits(slots[0]->session, 0, 1, room->logits, err);
     for (int i = 0; i < n; i++)
         KVT_TRY(kvt_session_outputs(slots[i]->session, 0, 1, room->outputs + (ptrdiff_t)i * room->width, err));
-    kvt_session_logits_of(slots[0]->session, room->outputs, n, room->logits);
-    return KVT_OK;
+    return kvt_session_logits_of(slots[0]->session, room->outputs, n, room->logits, err);
 }
 
 enum kvt_status kvt_slot_pick(struct kvt_slot *slot, const float *logits, struct kvt_slot_room *room,

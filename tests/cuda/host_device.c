@@ -8,7 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "backend/cuda/attend.h"
 #include "backend/cuda/cuda.h"
 #include "backend/cuda/encode.h"
 #include "backend/cuda/queries.h"
@@ -25,8 +24,7 @@ static struct {
     size_t bytes;
 } blocks[MAX_BLOCKS];
 
-/* Every call that could fail passes here. */
-static enum kvt_status call(struct kvt_error *err) {
+enum kvt_status host_device_call(struct kvt_error *err) {
     host_device.n_calls++;
     if (host_device.fail_at && --host_device.fail_at == 0) host_device.fail_at = -1;
     if (host_device.fail_at >= 0) return KVT_OK;
@@ -37,19 +35,19 @@ static enum kvt_status call(struct kvt_error *err) {
 const char *kvt_cuda_built_with(void) { return "0.0 for this test"; }
 
 enum kvt_status kvt_cuda_n_devices(int *out, struct kvt_error *err) {
-    KVT_TRY(call(err));
+    KVT_TRY(host_device_call(err));
     *out = DEVICES;
     return KVT_OK;
 }
 
 enum kvt_status kvt_cuda_describe(struct kvt_cuda_about *out, int device, struct kvt_error *err) {
-    KVT_TRY(call(err));
+    KVT_TRY(host_device_call(err));
     *out = (struct kvt_cuda_about){.name = "memory of a test", .major = 9, .n_multiprocessors = device + 1};
     return KVT_OK;
 }
 
 enum kvt_status kvt_cuda_open(struct kvt_cuda *out, int device, void *stream, struct kvt_error *err) {
-    KVT_TRY(call(err));
+    KVT_TRY(host_device_call(err));
     if (device < 0 || device >= DEVICES)
         return kvt_fail(err, KVT_ERR_ARG, "there is no CUDA device %d; found: 0 (memory of a test)", device);
     *out = (struct kvt_cuda){.device = device, .stream = stream, .owns_stream = !stream};
@@ -61,7 +59,7 @@ void kvt_cuda_close(struct kvt_cuda *cuda) { cuda->stream = NULL; }
 enum kvt_status kvt_cuda_enter(const struct kvt_cuda *cuda, int *before, struct kvt_error *err) {
     (void)cuda;
     *before = 0;
-    return call(err);
+    return host_device_call(err);
 }
 
 void kvt_cuda_leave(int before) { (void)before; }
@@ -70,7 +68,7 @@ void kvt_cuda_leave(int before) { (void)before; }
 
 enum kvt_status kvt_cuda_take(const struct kvt_cuda *cuda, void **device, size_t bytes, struct kvt_error *err) {
     (void)cuda;
-    KVT_TRY(call(err));
+    KVT_TRY(host_device_call(err));
     if (host_device.most && host_device.live + bytes > host_device.most)
         return kvt_fail(err, KVT_ERR_NOMEM, "CUDA device has no %zu bytes", bytes);
     int i = 0;
@@ -105,14 +103,14 @@ void kvt_cuda_give(const struct kvt_cuda *cuda, void *device) {
 
 enum kvt_status kvt_cuda_free_bytes(const struct kvt_cuda *cuda, size_t *out, struct kvt_error *err) {
     (void)cuda;
-    KVT_TRY(call(err));
+    KVT_TRY(host_device_call(err));
     *out = host_device.most ? host_device.most - host_device.live : (size_t)1 << 40;
     return KVT_OK;
 }
 
 enum kvt_status kvt_cuda_take_pinned(const struct kvt_cuda *cuda, void **host, size_t bytes, struct kvt_error *err) {
     (void)cuda;
-    KVT_TRY(call(err));
+    KVT_TRY(host_device_call(err));
     void *taken = aligned_alloc(64, (bytes + 63) / 64 * 64);
     if (!taken) return kvt_fail(err, KVT_ERR_NOMEM, "no memory");
     host_device.n_live++;
@@ -135,7 +133,7 @@ void kvt_cuda_give_table(const struct kvt_cuda *cuda, void *device) { kvt_cuda_g
 enum kvt_status kvt_cuda_fill(const struct kvt_cuda *cuda, void *device, int byte, size_t bytes,
                               struct kvt_error *err) {
     (void)cuda;
-    KVT_TRY(call(err));
+    KVT_TRY(host_device_call(err));
     memset(device, byte, bytes);
     return KVT_OK;
 }
@@ -143,7 +141,7 @@ enum kvt_status kvt_cuda_fill(const struct kvt_cuda *cuda, void *device, int byt
 enum kvt_status kvt_cuda_copy(const struct kvt_cuda *cuda, void *to, const void *from, size_t bytes,
                               struct kvt_error *err) {
     (void)cuda;
-    KVT_TRY(call(err));
+    KVT_TRY(host_device_call(err));
     memmove(to, from, bytes);
     return KVT_OK;
 }
@@ -151,7 +149,7 @@ enum kvt_status kvt_cuda_copy(const struct kvt_cuda *cuda, void *to, const void 
 enum kvt_status kvt_cuda_pack(const struct kvt_cuda *cuda, void *device, const void *from, size_t row_bytes,
                               ptrdiff_t step, size_t n, struct kvt_error *err) {
     (void)cuda;
-    KVT_TRY(call(err));
+    KVT_TRY(host_device_call(err));
     for (size_t i = 0; i < n; i++)
         memcpy((char *)device + i * row_bytes, (const char *)from + (ptrdiff_t)i * step, row_bytes);
     return KVT_OK;
@@ -159,20 +157,20 @@ enum kvt_status kvt_cuda_pack(const struct kvt_cuda *cuda, void *device, const v
 
 enum kvt_status kvt_cuda_wait(const struct kvt_cuda *cuda, struct kvt_error *err) {
     (void)cuda;
-    return call(err);
+    return host_device_call(err);
 }
 
 enum kvt_status kvt_cuda_set_entries(const struct kvt_cuda *cuda, const struct kvt_cuda_entry *entries, int n,
                                      struct kvt_error *err) {
     (void)cuda;
-    KVT_TRY(call(err));
+    KVT_TRY(host_device_call(err));
     for (int i = 0; i < n; i++) *entries[i].slot = entries[i].value;
     return KVT_OK;
 }
 
 enum kvt_status kvt_cuda_is_device(const struct kvt_cuda *cuda, const void *pointer, int *out, struct kvt_error *err) {
     (void)cuda;
-    KVT_TRY(call(err));
+    KVT_TRY(host_device_call(err));
     *out = block_of(pointer) >= 0;
     return KVT_OK;
 }
@@ -231,7 +229,7 @@ static void load_rows(const struct kvt_cuda_encode_args *a, int j, float limit, 
 enum kvt_status kvt_cuda_encode(const struct kvt_cuda_encode_args *a, void *stream, struct kvt_error *err) {
     (void)stream;
     if (a->n_jobs <= 0) return KVT_OK;
-    KVT_TRY(call(err));
+    KVT_TRY(host_device_call(err));
     KVT_TRY(kvt_cuda_can_encode(a->codec, a->side, a->d, err));
     const float limit = a->limit > 0 ? a->limit : kvt_codec_limit(a->codec, a->side, a->d);
     const size_t n_room = KVT_MAX(kvt_codec_room(a->codec, a->d), (size_t)KVT_TILE_ROWS * KVT_LATENT_MAX);
@@ -262,7 +260,7 @@ enum kvt_status kvt_cuda_encode(const struct kvt_cuda_encode_args *a, void *stre
 
 enum kvt_status kvt_cuda_keep_queries(const struct kvt_cuda_queries *a, void *stream, struct kvt_error *err) {
     (void)stream;
-    KVT_TRY(call(err));
+    KVT_TRY(host_device_call(err));
     const int n = a->d / a->parts;
     for (int i = 0; i < a->n_rows * a->n_heads * a->d; i++) {
         const int c = i % a->d, head = i / a->d % a->n_heads, row = i / a->d / a->n_heads;
@@ -282,18 +280,3 @@ enum kvt_status kvt_cuda_keep_queries(const struct kvt_cuda_queries *a, void *st
     }
     return KVT_OK;
 }
-
-/* ---- attention: none, but where a test brings it ------------------------------------------------------------------------- */
-
-#if !defined(KVT_HOST_ATTEND)
-struct kvt_cuda_cut kvt_cuda_attend_cut(const struct kvt_cuda_page *body, const struct kvt_cuda_page *plain,
-                                        int n_columns) {
-    (void)body, (void)plain, (void)n_columns;
-    return (struct kvt_cuda_cut){{KVT_CUDA_PLAIN_ROWS, KVT_CUDA_PLAIN_ROWS, KVT_CUDA_PLAIN_ROWS}, 1};
-}
-
-enum kvt_status kvt_cuda_attend_launch(const struct kvt_cuda_attend *attend, void *stream, struct kvt_error *err) {
-    (void)attend, (void)stream;
-    return kvt_fail(err, KVT_ERR_UNSUPPORTED, "this device does not attend");
-}
-#endif

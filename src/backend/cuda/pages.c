@@ -25,7 +25,7 @@ static void lose_if(struct kvt_pool *pool, enum kvt_status status, const struct 
 
 /* ---- the pool's own ---------------------------------------------------------------------------------------------------- */
 
-static enum kvt_status check_codecs(const struct kvt_plan *plan, struct kvt_error *err) {
+enum kvt_status kvt_cuda_pool_takes(const struct kvt_plan *plan, struct kvt_error *err) {
     for (int l = 0; l < plan->n_layers; l++)
         for (int i = 0; i < KVT_SIDE_COUNT; i++) {
             const struct kvt_layer_plan *layer = &plan->layers[l].plan;
@@ -67,7 +67,7 @@ static enum kvt_status open_device(struct kvt_cuda_pool *own, struct kvt_pool *p
 
 enum kvt_status kvt_cuda_pool_open(struct kvt_pool *pool, const struct kvt_pool_options *options,
                                    struct kvt_error *err) {
-    KVT_TRY(check_codecs(pool->plan, err));
+    KVT_TRY(kvt_cuda_pool_takes(pool->plan, err));
     struct kvt_cuda_pool *own = kvt_take_zero(&pool->allocator, 1, sizeof *own);
     if (!own) return kvt_fail(err, KVT_ERR_NOMEM, "no memory for a pool of pages on a device");
     const enum kvt_status status = open_device(own, pool, options, err);

@@ -7,6 +7,8 @@
 
 #include "backend/cuda/pool.h"
 
+/* Whether the device encodes what a plan has: UNSUPPORTED names layer and side. */
+enum kvt_status kvt_cuda_pool_takes(const struct kvt_plan *plan, struct kvt_error *err);
 enum kvt_status kvt_cuda_pool_open(struct kvt_pool *pool, const struct kvt_pool_options *options,
                                    struct kvt_error *err);
 void kvt_cuda_pool_close(struct kvt_pool *pool);

@@ -17,9 +17,10 @@ enum { AUTO_SINK = 128, AUTO_TAIL = 128 };
 
 const char *kvt_auto_at(size_t i) { return i < KVT_ARRAY_LEN(order) ? order[i] : NULL; }
 
-uint64_t kvt_auto_memory(const struct kvt_kv_settings *s, const struct kvt_model *model) {
+uint64_t kvt_auto_memory(const struct kvt_kv_settings *s, const struct kvt_engine *engine) {
     if (s->memory) return s->memory;
-    const uint64_t left = kvt_term_free_bytes(), weights = kvt_model_info(model).file_bytes;
+    if (engine->placed.bytes) return KVT_MAX(engine->placed.free_bytes / 10 * 9, 1);
+    const uint64_t left = kvt_term_free_bytes(), weights = kvt_model_info(engine->model).file_bytes;
     if (left == 0) return 0;
     return left > weights ? (left - weights) / 10 * 9 : 1; /* a tenth for what else happens on the machine */
 }
@@ -72,6 +73,11 @@ static enum kvt_status try_plan(struct kvt_plan **plan, struct kvt_auto_pick *pi
                                              .rolling = r->rolling,
                                              .hold_last = r->wish->hold_last};
     KVT_TRY(kvt_plan_create(plan, &shape, &options, NULL, err));
+    const enum kvt_status status = kvt_place_takes(r->place, *plan, err);
+    if (status != KVT_OK) {
+        kvt_plan_destroy(*plan);
+        return status;
+    }
     pick->bytes = (uint64_t)r->n_sessions * kvt_plan_bytes(*plan, r->n_ctx);
     return KVT_OK;
 }

@@ -3,19 +3,20 @@
 #ifndef CLI_AUTO_H
 #define CLI_AUTO_H
 
+#include "cli/engine.h"
 #include "cli/kv_options.h"
-#include "model/model.h"
 
 /* The caches that are looked at, best first; NULL past the end. Of all but f16 the first and the newest 128 rows stay in 16 bits. */
 const char *kvt_auto_at(size_t i);
 
 /* The memory that a cache may take: what was asked for, or what the machine has left beside the weights; 0: that cannot be said. */
-uint64_t kvt_auto_memory(const struct kvt_kv_settings *s, const struct kvt_model *model);
+uint64_t kvt_auto_memory(const struct kvt_kv_settings *s, const struct kvt_engine *engine);
 
 struct kvt_auto_request {
     const struct kvt_kv_wish *wish; /* sink, tail and hold_last as the user wants them */
     int64_t start, rolling;
     int64_t n_ctx, n_sessions;
+    struct kvt_place place;   /* that has to take it */
     uint64_t memory;          /* for all sessions together; 0: without an end */
     const char *const * not ; /* caches that the model's rows spoke against */
     int n_not;

@@ -14,6 +14,7 @@
 struct kvt_chat_settings {
     const char *model, *system, *session, *template_name;
     struct kvt_gen_settings gen;
+    struct kvt_place_settings place;
     struct kvt_kv_settings kv;
 };
 

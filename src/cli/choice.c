@@ -81,7 +81,8 @@ static enum kvt_status from_auto(struct kvt_choice *c, const struct kvt_kv_wish 
         .rolling = request->kv->rolling,
         .n_ctx = request->n_ctx,
         .n_sessions = KVT_MAX(request->n_sessions, 1),
-        .memory = kvt_auto_memory(request->kv, engine->model),
+        .place = engine->place,
+        .memory = kvt_auto_memory(request->kv, engine),
     };
     const char *fits[KVT_KV_CHECK_MAX];
     KVT_TRY(pick(c, &ask, engine->model, err));
@@ -211,6 +212,7 @@ enum kvt_status kvt_choice_make(struct kvt_choice *out, struct kvt_engine *engin
         KVT_TRY(from_auto(out, &wish, request, engine, err));
     else
         KVT_TRY(from_name(out, &wish, engine->model, err));
+    KVT_TRY(kvt_place_takes(engine->place, out->plan, err));
     const uint64_t n_sessions = (uint64_t)KVT_MAX(request->n_sessions, 1);
     out->bytes = n_sessions * kvt_plan_bytes(out->plan, request->n_ctx);
     out->f16_bytes = n_sessions * f16_bytes(engine->model, request);

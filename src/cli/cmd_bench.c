@@ -17,6 +17,7 @@ struct settings {
     int64_t queries, kv_heads, head_size, rounds, tokens, n_batch;
     uint64_t rotate;
     bool paced, json, quiet;
+    struct kvt_place_settings place;
 };
 
 static const struct settings defaults = {.rows = "32768",
@@ -76,6 +77,8 @@ static const struct kvt_opt options[] = {
 };
 /* clang-format on */
 
+static const struct kvt_opt_shared shared[] = {{kvt_place_options, KVT_PLACE_N_OPTIONS, AT(place)}};
+
 /* The caches to time, without f16, which always is. */
 struct caches {
     const char *kv[KVT_OPT_TEXTS_MAX];
@@ -103,6 +106,9 @@ static enum kvt_status read_layer_options(struct kvt_bench_options *o, const str
                                     .rotate_bytes = s->rotate,
                                     .level = s->level};
     if (s->model) return kvt_fail(err, KVT_ERR_ARG, "bench %s takes no model, as '%s'", s->what, s->model);
+    if (s->place.backend && strcmp(s->place.backend, "cpu") != 0)
+        return kvt_fail(err, KVT_ERR_ARG, "bench %s times the processor, not --backend %s: bench model times both",
+                        s->what, s->place.backend);
     for (int i = 0; i < c->n; i++)
         if (kvt_plan_file_differs(c->kv[i]))
             return kvt_fail(
@@ -211,9 +217,10 @@ static enum kvt_status measure_model(struct kvt_bench_model_result *out, struct 
                                      const struct settings *s, struct kvt_engine *engine, struct model_caches *caches,
                                      struct kvt_error *err) {
     const struct caches names = caches_of(s);
-    KVT_TRY(kvt_engine_load(engine, s->model, err));
+    KVT_TRY(kvt_engine_load(engine, s->model, &s->place, err));
     KVT_TRY(name_caches(caches, &names, engine->model, err));
     o->model = engine->model;
+    o->place = engine->place;
     o->caches = caches->items;
     o->n_caches = names.n;
     o->parallel = &engine->parallel;
@@ -279,6 +286,8 @@ const struct kvt_command kvt_command_bench = {
                 "kvtile bench attention --level avx2 --json",
     .options = options,
     .n_options = KVT_ARRAY_LEN(options),
+    .shared = shared,
+    .n_shared = KVT_ARRAY_LEN(shared),
     .defaults = &defaults,
     .settings_bytes = sizeof defaults,
     .run = run,

@@ -142,7 +142,7 @@ static enum kvt_status open_session(struct kvt_session **out, struct work *w, co
 
 static enum kvt_status load_model(struct work *w, const char *path, struct kvt_error *err) {
     KVT_TRY(kvt_engine_open(&w->engine, 0, false, err));
-    return kvt_engine_load(&w->engine, path, err);
+    return kvt_engine_load(&w->engine, path, NULL, err);
 }
 
 static void finish(struct work *w) {

@@ -33,6 +33,7 @@ static const struct kvt_opt options[] = {
 /* clang-format on */
 
 static const struct kvt_opt_shared shared[] = {{kvt_gen_options, KVT_GEN_N_OPTIONS, AT(gen)},
+                                               {kvt_place_options, KVT_PLACE_N_OPTIONS, AT(place)},
                                                {kvt_kv_options, KVT_KV_N_OPTIONS, AT(kv)}};
 
 /* ---- answers ---------------------------------------------------------------------------------------------------------- */
@@ -196,6 +197,7 @@ static enum kvt_status create_session(struct kvt_chat *c, struct kvt_error *err)
                                     .beyond = rolls,
                                     .n_keep = 1,
                                     .n_batch = (int)s->gen.n_batch,
+                                    .place = c->engine.place,
                                     .level = s->gen.level,
                                     .parallel = &c->engine.parallel};
     kvt_choice_apply(&o, &c->choice);
@@ -224,7 +226,7 @@ static enum kvt_status begin(struct kvt_chat *c, struct kvt_error *err) {
     kvt_term_catch_end(); /* what was said is to be saved, and the terminal given back */
     KVT_TRY(kvt_engine_open(&c->engine, s->gen.n_threads, s->gen.quiet, err));
     KVT_TRY(kvt_line_open(&c->line, err)); /* what is typed from here on is for the first turn */
-    KVT_TRY(kvt_engine_load(&c->engine, s->model, err));
+    KVT_TRY(kvt_engine_load(&c->engine, s->model, &s->place, err));
     KVT_TRY(kvt_gen_template(&family, &source, template_of(c), c->engine.model, err));
     KVT_TRY(create_session(c, err));
     KVT_TRY(kvt_gen_init(&c->gen, &s->gen, c->engine.model, err));

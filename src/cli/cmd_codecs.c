@@ -241,7 +241,7 @@ static enum kvt_status measure_model(struct work *w, const char *path, struct kv
     struct kvt_codecs_source *source = NULL;
     KVT_TRY(add_source(&source, w, path, err));
     source->is_model = true;
-    KVT_TRY(kvt_engine_load(&w->engine, path, err));
+    KVT_TRY(kvt_engine_load(&w->engine, path, NULL, err));
     return measure_loaded(source, w, w->engine.model, err);
 }
 

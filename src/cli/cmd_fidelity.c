@@ -56,6 +56,7 @@ static const struct kvt_opt options[] = {
 /* clang-format on */
 
 static const struct kvt_opt_shared shared[] = {{kvt_measure_options, KVT_MEASURE_N_OPTIONS, AT(measure)},
+                                               {kvt_place_options, KVT_PLACE_N_OPTIONS, AT(measure.place)},
                                                {kvt_input_options, KVT_INPUT_N_OPTIONS, AT(input)}};
 
 /* ---- what is asked for ------------------------------------------------------------------------------------------------ */

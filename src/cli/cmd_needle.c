@@ -17,6 +17,7 @@ struct settings {
     struct kvt_opt_texts kv;
     int64_t depths, trials, agree, seed, sink, tail, n_threads;
     bool json, quiet;
+    struct kvt_place_settings place;
 };
 
 static const struct settings defaults = {.lengths = "512,1024,2048", .depths = 5, .trials = 4, .agree = 32, .seed = 1};
@@ -56,6 +57,8 @@ static const struct kvt_opt options[] = {
     {KVT_OPT_FLAG, .name = "quiet", .brief = "q", .at = AT(quiet), .help = "no progress bar"},
 };
 /* clang-format on */
+
+static const struct kvt_opt_shared shared[] = {{kvt_place_options, KVT_PLACE_N_OPTIONS, AT(place)}};
 
 struct needle {
     const struct settings *settings;
@@ -133,6 +136,7 @@ static enum kvt_status test(struct needle *n, struct kvt_error *err) {
         .n_trials = (int)s->trials,
         .n_agree = (int)s->agree,
         .seed = (uint64_t)s->seed,
+        .place = n->engine.place,
         .level = s->level,
         .parallel = &n->engine.parallel,
         .progress = &n->engine.progress.progress,
@@ -156,7 +160,7 @@ static enum kvt_status run(const void *settings, struct kvt_error *err) {
     n->settings = s;
     kvt_buf_init(&n->filler, NULL, TEXT_BYTES_MAX);
     KVT_TRY_OUT(kvt_engine_open(&n->engine, s->n_threads, s->quiet, err));
-    KVT_TRY_OUT(kvt_engine_load(&n->engine, s->model, err));
+    KVT_TRY_OUT(kvt_engine_load(&n->engine, s->model, &s->place, err));
     KVT_TRY_OUT(test(n, err));
 out:
     kvt_engine_close(&n->engine);
@@ -177,6 +181,8 @@ const struct kvt_command kvt_command_needle = {
                 "kvtile needle models/plain.gguf --text book.txt --length 1024,4000 --trials 8",
     .options = options,
     .n_options = KVT_ARRAY_LEN(options),
+    .shared = shared,
+    .n_shared = KVT_ARRAY_LEN(shared),
     .defaults = &defaults,
     .settings_bytes = sizeof defaults,
     .run = run,

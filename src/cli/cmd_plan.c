@@ -119,7 +119,7 @@ static enum kvt_status find_memory(struct work *w, struct kvt_error *err) {
     KVT_TRY(find_computation(w, err));
     if (s->kv_memory || !r->is_asked) {
         r->memory = s->kv_memory ? 0 : kvt_term_free_bytes();
-        r->cache_memory = s->kv_memory ? s->kv_memory : kvt_auto_memory(&none, r->model);
+        r->cache_memory = s->kv_memory ? s->kv_memory : kvt_auto_memory(&none, &w->engine);
         return KVT_OK;
     }
     r->memory = s->memory;
@@ -310,7 +310,7 @@ static enum kvt_status print(struct work *w, struct kvt_error *err) {
 static enum kvt_status plan(struct work *w, struct kvt_error *err) {
     const struct settings *s = w->settings;
     KVT_TRY(kvt_engine_open(&w->engine, s->n_threads, s->quiet, err));
-    KVT_TRY(kvt_engine_load(&w->engine, s->model, err));
+    KVT_TRY(kvt_engine_load(&w->engine, s->model, NULL, err));
     struct kvt_plan_report *r = &w->report;
     r->path = s->model;
     r->model = w->engine.model;

@@ -23,6 +23,7 @@ struct settings {
     const char *model, *prompt, *file, *system, *template_name, *prompt_cache;
     bool chat, read_only;
     struct kvt_gen_settings gen;
+    struct kvt_place_settings place;
     struct kvt_kv_settings kv;
 };
 
@@ -52,6 +53,7 @@ static const struct kvt_opt options[] = {
 /* clang-format on */
 
 static const struct kvt_opt_shared shared[] = {{kvt_gen_options, KVT_GEN_N_OPTIONS, AT(gen)},
+                                               {kvt_place_options, KVT_PLACE_N_OPTIONS, AT(place)},
                                                {kvt_kv_options, KVT_KV_N_OPTIONS, AT(kv)}};
 
 /* ---- the run ---------------------------------------------------------------------------------------------------------- */
@@ -137,7 +139,7 @@ static enum kvt_status choose_context(const struct run *r, int *out, struct kvt_
 
 static enum kvt_status load(struct run *r, struct kvt_error *err) {
     const double start = kvt_clock_seconds();
-    const enum kvt_status status = kvt_engine_load(&r->engine, r->settings->model, err);
+    const enum kvt_status status = kvt_engine_load(&r->engine, r->settings->model, &r->settings->place, err);
     r->summary.load_seconds = kvt_clock_seconds() - start;
     r->summary.model = r->engine.model;
     return status;
@@ -151,6 +153,7 @@ static enum kvt_status create_session(struct run *r, struct kvt_error *err) {
     struct kvt_session_options o = {.n_ctx = request.n_ctx,
                                     .n_keep = 1,
                                     .n_batch = (int)s->gen.n_batch,
+                                    .place = r->engine.place,
                                     .level = s->gen.level,
                                     .parallel = &r->engine.parallel};
     kvt_choice_apply(&o, &r->choice);

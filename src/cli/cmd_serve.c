@@ -26,6 +26,7 @@ struct settings {
     double seconds, grace;
     bool exact, quiet;
     struct kvt_kv_settings kv;
+    struct kvt_place_settings place;
 };
 
 static const struct settings defaults = {.host = "127.0.0.1",
@@ -96,7 +97,8 @@ static const struct kvt_opt options[] = {
 };
 /* clang-format on */
 
-static const struct kvt_opt_shared shared[] = {{kvt_kv_options, KVT_KV_N_OPTIONS, AT(kv)}};
+static const struct kvt_opt_shared shared[] = {{kvt_place_options, KVT_PLACE_N_OPTIONS, AT(place)},
+                                               {kvt_kv_options, KVT_KV_N_OPTIONS, AT(kv)}};
 
 /* ---- signals ---------------------------------------------------------------------------------------------------------- */
 
@@ -175,6 +177,7 @@ static uint64_t default_memory(const struct serve *s) {
     const uint64_t row_bytes =
         2 * (uint64_t)info.n_layers * (uint64_t)info.n_kv_heads * (uint64_t)(info.k_size + info.v_size);
     const uint64_t need = n * (kvt_plan_bytes(s->choice.plan, s->request.n_ctx) + rows * row_bytes);
+    if (s->engine.placed.bytes) return KVT_MIN(need, s->engine.placed.free_bytes / 10 * 9);
     const uint64_t half = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE) / 2;
     return KVT_MIN(need, half);
 }
@@ -195,8 +198,8 @@ static enum kvt_status choose_cache(struct serve *s, struct kvt_error *err) {
                                              .level = o->level,
                                              .quiet = o->quiet};
     KVT_TRY(kvt_choice_make(&s->choice, &s->engine, &s->request, err));
-    s->sessions =
-        (struct kvt_session_options){.n_ctx = s->request.n_ctx, .level = o->level, .parallel = &s->engine.parallel};
+    s->sessions = (struct kvt_session_options){
+        .n_ctx = s->request.n_ctx, .place = s->engine.place, .level = o->level, .parallel = &s->engine.parallel};
     kvt_choice_apply(&s->sessions, &s->choice);
     if (o->kv.memory) s->sessions.cache_byte_limit = o->kv.memory;
     if (s->sessions.cache_byte_limit == 0) s->sessions.cache_byte_limit = default_memory(s);
@@ -262,7 +265,7 @@ static enum kvt_status serve_all(struct serve *s, struct kvt_error *err) {
     if (s->settings->body == 0)
         return kvt_fail(err, KVT_ERR_ARG, "--body-limit 0 would refuse every request; it takes a size such as 8M");
     KVT_TRY(kvt_engine_open(&s->engine, s->settings->n_threads, s->settings->quiet, err));
-    KVT_TRY(kvt_engine_load(&s->engine, s->settings->model, err));
+    KVT_TRY(kvt_engine_load(&s->engine, s->settings->model, &s->settings->place, err));
     KVT_TRY(choose_cache(s, err));
     KVT_TRY(set_options(s, err));
     KVT_TRY(catch_signals(err));

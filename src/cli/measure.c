@@ -179,7 +179,7 @@ enum kvt_status kvt_measure_open(struct kvt_measure *m, const char *path, const 
     KVT_TRY(check_report(settings->report, err));
     find_command(&m->command);
     KVT_TRY(kvt_engine_open(&m->engine, settings->n_threads, settings->quiet, err));
-    return kvt_engine_load(&m->engine, path, err);
+    return kvt_engine_load(&m->engine, path, &settings->place, err);
 }
 
 void kvt_measure_close(struct kvt_measure *m) {
@@ -206,6 +206,7 @@ enum kvt_status kvt_measure_fill(struct kvt_fidelity_options *out, const struct 
         .n_chunks = (int)s->chunks,
         .warmup = (int)(s->warmup >= 0 ? s->warmup : KVT_MIN(start, (int64_t)1 << 30)),
         .prefill_chunk = (int)s->prefill_chunk,
+        .place = m->engine.place,
         .level = s->level,
         .parallel = &m->engine.parallel,
         .progress = &m->engine.progress.progress,
@@ -247,7 +248,7 @@ struct kvt_fidelity_about kvt_measure_about(const struct kvt_measure *m, const s
         .prefill_chunk = o->prefill_chunk ? o->prefill_chunk : 512,
         .cases = o->cases,
         .command = kvt_buf_text(&m->command),
-        .level = kvt_level_name(level),
+        .level = m->engine.placed.bytes ? m->engine.place.backend : kvt_level_name(level),
         .blas = kvt_model_blas_name(),
         .n_threads = m->engine.parallel.n_threads,
         .model_hash = m->store.model,

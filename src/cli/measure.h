@@ -13,6 +13,7 @@ struct kvt_measure_settings {
     const char *level, *stored, *report;
     int64_t chunk, chunks, warmup, prefill_chunk, n_threads;
     bool bos_each_chunk, beyond, quiet;
+    struct kvt_place_settings place;
 };
 
 #define KVT_MEASURE_DEFAULTS                                                                                           \

@@ -324,6 +324,7 @@ static const struct shape shapes[] = {
     {NULL, 128, 1, 4, {1200, 515}, 4, 128, 32, 0, 0, false, 0, 0},
     {NULL, 128, 2, 2, {1200, 300}, 4, 0, 128, 400, 0, false, 0, 0},
     {NULL, 128, 1, 16, {700}, 8, 128, 128, 0, 0, true, 0, 0},
+    {NULL, 128, 2, 2, {600, 4}, 4, 0, 0, 0, 0, false, 0, 0}, /* no row is ever in 16 bits */
     {NULL, 256, 2, 2, {800, 130}, 1, 128, 64, 0, 0, false, 0, 0},
     {NULL, 256, 1, 5, {800, 900}, 2, 128, 64, 0, 20, true, 0, 0},
 };
@@ -335,6 +336,7 @@ static const struct shape odd_shapes[] = {
 };
 static const struct shape few_shapes[] = {
     {NULL, 128, 1, 3, {330}, 3, 128, 30, 0, 0, true, 0, 0},
+    {NULL, 64, 1, 2, {140, 3}, 3, 0, 0, 0, 0, false, 0, 0},
     {NULL, 80, 2, 2, {200, 70}, 1, 0, 0, 150, 25, false, 0, 48},
 };
 

@@ -55,6 +55,7 @@ static void describe_seq(const struct call *c, const struct kvt_step_entry *entr
         seq->all.first[region] = last.first[region];
         seq->all.end[region] = first.end[region];
         if (first.first[region] >= last.end[region]) continue;
+        if (region == KVT_REGION_TAIL && c->layer->direct) continue; /* it has no such pages */
         const int rows = c->cut.rows[region];
         seq->first_unit[region] = first.first[region] / rows;
         seq->n_units[region] = (int32_t)kvt_div_up(last.end[region], rows) - seq->first_unit[region];

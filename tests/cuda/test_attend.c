@@ -334,10 +334,18 @@ static const struct shape odd_shapes[] = {
     {NULL, 576, 1, 16, {800, 300}, 1, 128, 64, 0, 0, false, 0, 512},
     {NULL, 192, 1, 4, {600}, 2, 0, 32, 300, 0, false, 0, 128},
 };
+/* Prompts: many query rows, beside one that is a decode. */
+static const struct shape prompt_shapes[] = {
+    {NULL, 128, 2, 4, {500, 420}, 100, 128, 64, 0, 0, false, 0, 0},
+    {NULL, 128, 1, 3, {700}, 150, 0, 0, 0, 0, true, 50, 0},
+    {NULL, 64, 1, 16, {900, 200}, 20, 128, 128, 300, 30, true, 0, 0},
+    {NULL, 256, 1, 2, {400}, 100, 128, 32, 0, 0, false, 0, 0},
+};
 static const struct shape few_shapes[] = {
     {NULL, 128, 1, 3, {330}, 3, 128, 30, 0, 0, true, 0, 0},
     {NULL, 64, 1, 2, {140, 3}, 3, 0, 0, 0, 0, false, 0, 0},
     {NULL, 80, 2, 2, {200, 70}, 1, 0, 0, 150, 25, false, 0, 48},
+    {NULL, 64, 2, 7, {300, 40}, 19, 128, 0, 0, 0, true, 0, 0},
 };
 
 static const char *const usual[] = {
@@ -385,12 +393,14 @@ static void try_all(const char *const *kvs, size_t n_kvs, const struct shape *of
 
 int main(int argc, char **argv) {
     const char *only = NULL;
-    bool is_few = false;
+    bool is_few = false, is_prompts = false;
     for (int i = 1; i < argc; i++)
         if (strcmp(argv[i], "--verbose") == 0)
             is_verbose = true;
         else if (strcmp(argv[i], "--few") == 0)
             is_few = true;
+        else if (strcmp(argv[i], "--prompts") == 0)
+            is_prompts = true;
         else if (strcmp(argv[i], "--only") == 0 && i + 1 < argc)
             only = argv[++i];
     int n_devices;
@@ -402,8 +412,9 @@ int main(int argc, char **argv) {
     if (is_few) {
         TRY_ALL(few, few_shapes);
     } else {
-        TRY_ALL(usual, shapes);
-        TRY_ALL(odd, odd_shapes);
+        if (!is_prompts) TRY_ALL(usual, shapes);
+        if (!is_prompts) TRY_ALL(odd, odd_shapes);
+        TRY_ALL(usual, prompt_shapes);
     }
     printf("%d passed, %d failed\n", n_passed, n_failed);
     return n_failed ? 1 : 0;

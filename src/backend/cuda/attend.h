@@ -26,6 +26,31 @@ struct kvt_cuda_visible {
     int32_t first[KVT_REGION_COUNT], end[KVT_REGION_COUNT];
 };
 
+/* What decides it, of a layer: kvt_layer_body_end and kvt_layer_first_row. window 0: all rows. */
+struct kvt_cuda_sight {
+    int32_t sink, tail, granularity, start, window;
+};
+KVT_INLINE struct kvt_cuda_sight kvt_cuda_sight_of(const struct kvt_layer_plan *plan) {
+    struct kvt_cuda_sight s = {plan->sink, plan->tail, plan->granularity, (int32_t)KVT_MIN(plan->start, INT32_MAX),
+                               (int32_t)KVT_MIN(plan->window, INT32_MAX)};
+    return s;
+}
+/* Of the newest of n_rows rows. Where rows are encoded at once there are no pages of the tail. */
+KVT_INLINE struct kvt_cuda_visible kvt_cuda_see(const struct kvt_cuda_sight *s, int32_t n_rows) {
+    const int32_t rows = n_rows < s->start ? 0 : KVT_MAX(n_rows - s->sink - s->tail, 0);
+    const int32_t body_end = s->sink + rows / s->granularity * s->granularity,
+                  oldest = s->window ? KVT_MAX(s->sink, n_rows - s->window) : s->sink;
+    const bool direct = s->granularity == 1 && s->tail == 0 && s->start == 0;
+    struct kvt_cuda_visible v;
+    v.first[KVT_REGION_SINK] = 0;
+    v.end[KVT_REGION_SINK] = KVT_MIN(s->sink, n_rows);
+    v.first[KVT_REGION_BODY] = oldest;
+    v.end[KVT_REGION_BODY] = body_end;
+    v.first[KVT_REGION_TAIL] = direct ? 0 : KVT_MAX(body_end, oldest);
+    v.end[KVT_REGION_TAIL] = direct ? 0 : n_rows;
+    return v;
+}
+
 /* A sequence in a call. Pages are device pointers to their tiles, by tile of the context; those that units touch must be there. */
 struct kvt_cuda_seq {
     const void *const *pages[KVT_REGION_COUNT];

@@ -12,19 +12,6 @@ namespace {
 
 enum { SHARED_MOST = 227 * 1024 };
 
-struct packed_side side_of(const struct kvt_cuda_page &page, enum kvt_side which) {
-    struct packed_side side = {};
-    side.tile = page.tile[which];
-    side.d = kvt_tile_row_size(&side.tile);
-    side.offset = which == KVT_SIDE_V ? (uint32_t)page.tile[KVT_SIDE_K].bytes : 0;
-    side.planes = kvt_planes_of(side.tile.format.bits);
-    if (side.tile.kind == KVT_TILE_CLASS) side.classes = kvt_classes_of(side.d, side.tile.format.bits);
-    if (side.tile.kind != KVT_TILE_PLAIN && side.tile.format.meaning == KVT_MEANING_TABLE)
-        memcpy(side.table, side.tile.format.table, sizeof(float) << side.tile.format.bits);
-    side.tile.format.table = nullptr; /* the process's memory */
-    return side;
-}
-
 size_t shared_bytes(const struct kvt_cuda_page &body, int n_columns) {
     return sizeof(float) * (size_t)any_room_of(kvt_tile_row_size(&body.tile[KVT_SIDE_K]),
                                                kvt_tile_row_size(&body.tile[KVT_SIDE_V]), n_columns)
@@ -40,8 +27,8 @@ int kvt_cuda_attend_any_blocks(const struct kvt_cuda_page *body, int n_columns) 
 enum kvt_status kvt_cuda_attend_any_launch(const struct kvt_cuda_attend *attend, void *stream, struct kvt_error *err) {
     struct any_args a = {};
     for (int side = 0; side < KVT_SIDE_COUNT; side++) {
-        a.side[0][side] = side_of(attend->body, (enum kvt_side)side);
-        a.side[1][side] = side_of(attend->plain, (enum kvt_side)side);
+        a.side[0][side] = packed_side_of(attend->body, (enum kvt_side)side);
+        a.side[1][side] = packed_side_of(attend->plain, (enum kvt_side)side);
         const int d = a.side[0][side].d;
         a.norm[side] = (float)(1.0 / sqrt((double)(d & -d)));
     }

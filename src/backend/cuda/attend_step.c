@@ -34,23 +34,22 @@ struct call {
 
 /* ---- what is seen ------------------------------------------------------------------------------------------------------ */
 
-static void see(const struct kvt_layer *layer, int64_t p, struct kvt_cuda_visible *v) {
-    const int64_t sink = layer->plan.sink, body_end = kvt_layer_body_end(layer, p + 1),
-                  oldest = kvt_layer_first_row(layer, p + 1);
-    v->first[KVT_REGION_SINK] = 0;
-    v->end[KVT_REGION_SINK] = (int32_t)KVT_MIN(sink, p + 1);
-    v->first[KVT_REGION_BODY] = (int32_t)oldest;
-    v->end[KVT_REGION_BODY] = (int32_t)body_end;
-    v->first[KVT_REGION_TAIL] = (int32_t)KVT_MAX(body_end, oldest);
-    v->end[KVT_REGION_TAIL] = (int32_t)(p + 1);
+/* Of an entry's query row. */
+static struct kvt_cuda_visible see(const struct call *c, const struct kvt_step_entry *entry, int row) {
+    const struct kvt_cuda_sight sight = kvt_cuda_sight_of(&c->layer->plan);
+    return kvt_cuda_see(&sight, (int32_t)(entry->n_before + row + 1));
+}
+
+/* An entry's query rows, or 0 where they are a prompt, which has kernels of its own. */
+static int few_rows(const struct call *c, const struct kvt_step_entry *entry) {
+    return kvt_cuda_is_prompt(c->layer, entry->n_rows, c->launch.group) ? 0 : entry->n_rows;
 }
 
 /* A sequence: its units cover what any of its queries sees. */
 static void describe_seq(const struct call *c, const struct kvt_step_entry *entry, struct kvt_cuda_seq *seq) {
-    struct kvt_cuda_visible first, last;
-    see(c->layer, entry->n_before, &first);
-    see(c->layer, entry->n_before + entry->n_rows - 1, &last);
-    *seq = (struct kvt_cuda_seq){.row = entry->first, .n_rows = entry->n_rows};
+    *seq = (struct kvt_cuda_seq){.row = entry->first, .n_rows = few_rows(c, entry)};
+    if (!seq->n_rows) return;
+    const struct kvt_cuda_visible first = see(c, entry, 0), last = see(c, entry, entry->n_rows - 1);
     for (int region = 0; region < KVT_REGION_COUNT; region++) {
         seq->all.first[region] = last.first[region];
         seq->all.end[region] = first.end[region];
@@ -79,7 +78,7 @@ static void lay_out(struct call *c, int n_counters) {
     size_t at = 0;
     struct layout *l = &c->at;
     l->seqs = put(&at, (size_t)c->step->n_seqs * sizeof(struct kvt_cuda_seq));
-    l->visible = put(&at, n_rows * sizeof(struct kvt_cuda_visible));
+    l->visible = put(&at, n_counters ? n_rows * sizeof(struct kvt_cuda_visible) : 0);
     l->sinks = put(&at, c->sinks_here ? heads * sizeof(float) : 0);
     l->q = put(&at, c->q_here ? n_rows * heads * (size_t)shape->k_size * type_bytes(c->attend->q.type) : 0);
     const int max_shares = n_counters + 2 * c->launch.n_blocks;
@@ -97,6 +96,7 @@ void kvt_cuda_attention_end(struct kvt_cuda_attention *kept, const struct kvt_cu
                             const struct kvt_allocator *allocator) {
     kvt_give(allocator, kept->host, kept->host_bytes, 1);
     kvt_cuda_give(cuda, kept->device);
+    kvt_cuda_prompts_end(&kept->prompts, cuda, allocator);
     *kept = (struct kvt_cuda_attention){0};
 }
 
@@ -129,7 +129,7 @@ static void write_seqs(const struct call *c, const struct kvt_cuda_attention *ke
     for (int s = 0; s < c->step->n_seqs; s++) {
         const struct kvt_step_entry *entry = &c->step->entries[s];
         describe_seq(c, entry, &seqs[s]);
-        for (int r = 0; r < entry->n_rows; r++) see(c->layer, entry->n_before + r, &visible[entry->first + r]);
+        for (int r = 0; r < few_rows(c, entry); r++) visible[entry->first + r] = see(c, entry, r);
         for (int region = 0; region < KVT_REGION_COUNT; region++)
             seqs[s].pages[region] = (const void *const *)kvt_cuda_list(entry->seq, c->index, (enum kvt_region)region);
     }
@@ -199,37 +199,44 @@ static enum kvt_status is_here(const struct kvt_cuda *cuda, const void *pointer,
     return KVT_OK;
 }
 
+static void share_out(struct call *c, const struct kvt_cuda_attention *kept, int n_counters, int most_blocks) {
+    const struct kvt_cuda_seq *seqs = (const void *)(kept->host + c->at.seqs);
+    const int n_heads = c->layer->plan.shape.n_kv_heads;
+    c->launch.n_blocks = kvt_cuda_attend_blocks(seqs, c->step->n_seqs, n_heads, n_counters, most_blocks);
+    int cost[KVT_REGION_COUNT];
+    for (int region = 0; region < KVT_REGION_COUNT; region++) cost[region] = (int)unit_bytes(c, region);
+    c->n_shares = kvt_cuda_attend_plan((struct kvt_cuda_share *)(void *)(kept->host + c->at.shares), c->n_shares,
+                                       &c->n_slots, seqs, c->step->n_seqs, n_heads, c->launch.group,
+                                       c->launch.n_columns, cost, &c->launch.n_blocks);
+    KVT_ASSERT(c->n_shares > 0);
+}
+
 static enum kvt_status launch(struct call *c, struct kvt_cuda_attention *kept, const struct kvt_cuda *cuda,
                               struct kvt_error *err) {
     const struct kvt_attend *a = c->attend;
-    const struct kvt_layer_shape *shape = &c->layer->plan.shape;
     int n_counters = 0, longest = 0;
-    for (int s = 0; s < c->step->n_seqs; s++) longest = KVT_MAX(longest, c->step->entries[s].n_rows * c->launch.group);
+    for (int s = 0; s < c->step->n_seqs; s++)
+        longest = KVT_MAX(longest, few_rows(c, &c->step->entries[s]) * c->launch.group);
     c->launch.n_columns = longest <= KVT_CUDA_FEW_COLUMNS ? KVT_CUDA_FEW_COLUMNS : KVT_CUDA_COLUMNS;
     for (int s = 0; s < c->step->n_seqs; s++)
-        n_counters +=
-            shape->n_kv_heads * (int)kvt_div_up(c->step->entries[s].n_rows * c->launch.group, c->launch.n_columns);
+        n_counters += c->layer->plan.shape.n_kv_heads *
+                      (int)kvt_div_up(few_rows(c, &c->step->entries[s]) * c->launch.group, c->launch.n_columns);
     c->cut = kvt_cuda_attend_cut(&c->launch.body, &c->launch.plain, c->launch.n_columns);
-    const int most_blocks = c->cut.blocks * cuda->n_multiprocessors;
+    const int most_blocks = n_counters ? c->cut.blocks * cuda->n_multiprocessors : 0;
     c->launch.n_blocks = most_blocks;
     lay_out(c, n_counters);
     KVT_TRY(take_buffers(kept, cuda, c, err));
     write_seqs(c, kept);
-    c->launch.n_blocks = kvt_cuda_attend_blocks((const struct kvt_cuda_seq *)(const void *)(kept->host + c->at.seqs),
-                                                c->step->n_seqs, shape->n_kv_heads, n_counters, most_blocks);
     if (c->q_here) write_queries(c, kept);
     if (c->sinks_here) memcpy(kept->host + c->at.sinks, a->sinks, (size_t)a->n_q_heads * sizeof *a->sinks);
-    int cost[KVT_REGION_COUNT];
-    for (int region = 0; region < KVT_REGION_COUNT; region++) cost[region] = (int)unit_bytes(c, region);
-    c->n_shares =
-        kvt_cuda_attend_plan((struct kvt_cuda_share *)(void *)(kept->host + c->at.shares), c->n_shares, &c->n_slots,
-                             (const struct kvt_cuda_seq *)(const void *)(kept->host + c->at.seqs), c->step->n_seqs,
-                             shape->n_kv_heads, c->launch.group, c->launch.n_columns, cost, &c->launch.n_blocks);
-    KVT_ASSERT(c->n_shares > 0);
+    if (n_counters) share_out(c, kept, n_counters, most_blocks);
     point(c, kept);
     KVT_TRY(kvt_cuda_copy(cuda, kept->device, kept->host, c->at.copied, err));
-    KVT_TRY(kvt_cuda_fill(cuda, kept->device + c->at.done, 0, c->at.parts - c->at.done, err));
-    KVT_TRY(kvt_cuda_attend_launch(&c->launch, cuda->stream, err));
+    if (n_counters) {
+        KVT_TRY(kvt_cuda_fill(cuda, kept->device + c->at.done, 0, c->at.parts - c->at.done, err));
+        KVT_TRY(kvt_cuda_attend_launch(&c->launch, cuda->stream, err));
+    }
+    KVT_TRY(kvt_cuda_prompts_attend(&kept->prompts, c->step, c->index, &c->launch, cuda, err));
     if (!c->out_here) return KVT_OK;
     KVT_TRY(kvt_cuda_copy(cuda, kept->host, kept->device + c->at.out, c->at.end - c->at.out, err));
     KVT_TRY(kvt_cuda_wait(cuda, err));

@@ -7,11 +7,13 @@
 
 #include "attention/attention.h"
 #include "backend/cuda/cuda.h"
+#include "backend/cuda/prefill_step.h"
 
 /* What a step keeps between calls: memory here and there, taken as it is needed. */
 struct kvt_cuda_attention {
     char *host, *device;
     size_t host_bytes, device_bytes;
+    struct kvt_cuda_prompts prompts;
 };
 void kvt_cuda_attention_end(struct kvt_cuda_attention *kept, const struct kvt_cuda *on,
                             const struct kvt_allocator *allocator);

@@ -8,6 +8,8 @@
 #include "backend/cuda/stored.cuh"
 #include "backend/cuda/tensor.cuh"
 
+#include "backend/cuda/attend.h"
+
 enum { OCTET = 8 };
 
 /* One side of a page, where its tile lies from the head's first byte on, and what its codes mean. */
@@ -19,6 +21,19 @@ struct packed_side {
     uint32_t offset;
     int d; /* of a row */
 };
+
+static inline struct packed_side packed_side_of(const struct kvt_cuda_page &page, enum kvt_side which) {
+    struct packed_side side = {};
+    side.tile = page.tile[which];
+    side.d = kvt_tile_row_size(&side.tile);
+    side.offset = which == KVT_SIDE_V ? (uint32_t)page.tile[KVT_SIDE_K].bytes : 0;
+    side.planes = kvt_planes_of(side.tile.format.bits);
+    if (side.tile.kind == KVT_TILE_CLASS) side.classes = kvt_classes_of(side.d, side.tile.format.bits);
+    if (side.tile.kind != KVT_TILE_PLAIN && side.tile.format.meaning == KVT_MEANING_TABLE)
+        memcpy(side.table, side.tile.format.table, sizeof(float) << side.tile.format.bits);
+    side.tile.format.table = nullptr; /* the process's memory */
+    return side;
+}
 
 /* Eight stored numbers of one kind, the first at entry i, a multiple of 8. */
 KVT_DEVICE void load_scales(float (&to)[OCTET], enum kvt_scale kind, const unsigned char *from, int i) {
@@ -119,24 +134,30 @@ KVT_DEVICE void apply_scales(float (&x)[OCTET], const packed_side &side, const u
     }
 }
 
-/* Terms 8 octet .. of the thread's lane of block b, to quads `quad` and quad + 1 of line `line`. */
-KVT_DEVICE void unpack_octet(const matrix &to, int line, int quad, const packed_side &side, const unsigned char *bytes,
-                             int b, int octet, const float *table) {
-    const struct kvt_block block = kvt_tile_block(&side.tile, b);
+/* Terms 8 octet .. of the thread's lane of a block. */
+KVT_DEVICE void octet_values(float (&x)[OCTET], const packed_side &side, const unsigned char *bytes,
+                             const struct kvt_block &block, int octet, const float *table) {
     const int lane = thread_in_warp();
-    if (lane >= block.n_lanes) return;
-    float x[OCTET];
     if (side.tile.kind == KVT_TILE_PLAIN) {
         const unsigned char *numbers = bytes + block.codes;
 #pragma unroll
         for (int k = 0; k < OCTET; k++)
             x[k] = load_number(side.tile.number, numbers, (OCTET * octet + k) * block.n_lanes + lane);
-    } else {
-        uint32_t codes[OCTET];
-        load_octet(codes, side, bytes + block.codes, block.n_lanes, octet, lane);
-        to_meanings(x, codes, side, table);
-        apply_scales(x, side, bytes, block, octet, lane);
+        return;
     }
+    uint32_t codes[OCTET];
+    load_octet(codes, side, bytes + block.codes, block.n_lanes, octet, lane);
+    to_meanings(x, codes, side, table);
+    apply_scales(x, side, bytes, block, octet, lane);
+}
+
+/* Those of block b, to quads `quad` and quad + 1 of line `line`. */
+KVT_DEVICE void unpack_octet(const matrix &to, int line, int quad, const packed_side &side, const unsigned char *bytes,
+                             int b, int octet, const float *table) {
+    const struct kvt_block block = kvt_tile_block(&side.tile, b);
+    if (thread_in_warp() >= block.n_lanes) return;
+    float x[OCTET];
+    octet_values(x, side, bytes, block, octet, table);
     *quad_of(to, line, quad) = {x[0], x[1], x[2], x[3]};
     *quad_of(to, line, quad + 1) = {x[4], x[5], x[6], x[7]};
 }

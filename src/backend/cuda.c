@@ -10,6 +10,7 @@ extern const struct kvt_backend kvt_backend_cuda;
 
 #include <stdio.h>
 
+#include "backend/cuda/blas.h"
 #include "backend/cuda/compute.h"
 #include "backend/cuda/pages.h"
 #include "base/check.h"
@@ -30,6 +31,8 @@ static void look(char *text, size_t bytes) {
             len += snprintf(text + len, bytes - (size_t)len, "%sdevice %d: %s, %.1f GiB", i ? ", " : "", i, about.name,
                             (double)about.total_bytes / (1 << 30));
     }
+    if (kvt_cuda_blas_find(&err) != KVT_OK && (size_t)len < bytes)
+        snprintf(text + len, bytes - (size_t)len, "; %s", err.text);
 }
 
 const struct kvt_backend kvt_backend_cuda = {

@@ -94,6 +94,7 @@ struct rounding {
     float *floats; /* a row for each thread */
     uint16_t *halves;
     float *most; /* of each thread: the largest magnitude */
+    enum kvt_level level;
 };
 
 static void round_row(void *arg, int row, int thread) {
@@ -102,7 +103,7 @@ static void round_row(void *arg, int row, int thread) {
     float *x = r->floats + thread * n, most = r->most[thread];
     uint16_t *to = r->halves + row * ld;
     const float down = 1 / r->matrix->scale;
-    kvt_weight_row(r->weight, r->first + row, x, KVT_LEVEL_REF);
+    kvt_weight_row(r->weight, r->first + row, x, r->level);
     for (int64_t i = 0; i < n; i++) {
         const float magnitude = fabsf(x[i]);
         if (magnitude > most && magnitude <= 3e38f) most = magnitude;
@@ -118,6 +119,7 @@ struct upload {
     const struct kvt_progress *progress;
     float *floats, *most;
     uint16_t *halves;
+    enum kvt_level level;
     uint64_t done;
 };
 
@@ -128,7 +130,7 @@ static enum kvt_status send_matrix(struct upload *u, struct kvt_placed_tensor *t
     memset(u->most, 0, (size_t)kvt_parallel_n_threads(u->parallel) * sizeof *u->most);
     for (int64_t first = 0, n; first < t->matrix.n_out; first += n) {
         n = KVT_MIN(rows, t->matrix.n_out - first);
-        struct rounding r = {t->weight, &t->matrix, first, u->floats, u->halves, u->most};
+        struct rounding r = {t->weight, &t->matrix, first, u->floats, u->halves, u->most, u->level};
         if (!kvt_progress_report(u->progress, "weights", u->done, p->bytes))
             return kvt_fail(err, KVT_ERR_CANCELLED, "bringing the weights to the device was cancelled");
         kvt_parallel_run(u->parallel, (int)n, round_row, &r);
@@ -173,8 +175,9 @@ static enum kvt_status send_all(struct kvt_placed *p, const struct kvt_model *m,
                        kvt_take(a, n_threads * n_in, sizeof(float)),
                        kvt_take(a, n_threads, sizeof(float)),
                        kvt_take(a, ld, sizeof(uint16_t)),
+                       KVT_LEVEL_REF,
                        0};
-    enum kvt_status status = KVT_OK;
+    enum kvt_status status = kvt_level_parse(&u.level, "auto", err);
     if (!u.floats || !u.most || !u.halves)
         status = kvt_fail(err, KVT_ERR_NOMEM, "no memory to bring the weights to the device");
     for (size_t i = 0; i < p->n_tensors && status == KVT_OK; i++) status = send_tensor(&u, &p->tensors[i], err);

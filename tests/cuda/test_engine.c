@@ -282,6 +282,31 @@ static bool lose_at(struct kvt_model *model, const int32_t *ids, int n) {
     return through;
 }
 
+/* The process has no memory for the n-th thing that it takes, n = 1, 2, ... until all goes through. */
+static void check_memory(struct kvt_model *model, struct kvt_alloc_counter *counter,
+                         const struct kvt_allocator *allocator, const int32_t *ids) {
+    const size_t live = atomic_load(&counter->live_blocks);
+    const int n_live = host_device.n_live;
+    enum kvt_status status = KVT_ERR_NOMEM;
+    int n = 0;
+    while (status == KVT_ERR_NOMEM && n < 1000) {
+        struct kvt_session *session = NULL;
+        struct kvt_session_options options = options_of(GPU, "kivi4g32", 0);
+        options.allocator = allocator;
+        atomic_store(&counter->fail_at, (size_t)++n);
+        status = kvt_session_create(&session, model, &options, &err);
+        if (status == KVT_OK) {
+            status = kvt_session_eval(session, ids, 40, 1, NULL, &err);
+            kvt_session_destroy(session);
+        }
+        atomic_store(&counter->fail_at, 0);
+        CHECK(status == KVT_OK || status == KVT_ERR_NOMEM);
+        CHECK(atomic_load(&counter->live_blocks) == live && host_device.n_live == n_live);
+    }
+    printf("out of memory at %d places\n", n - 1);
+    CHECK(status == KVT_OK && n > 20);
+}
+
 static void check_faults(const int32_t *ids) {
     struct kvt_alloc_counter counter = {0};
     const struct kvt_allocator allocator = kvt_allocator_counted(&counter);
@@ -300,6 +325,7 @@ static void check_faults(const int32_t *ids) {
     const struct kvt_session_options options = options_of(GPU, "mxfp4", 0);
     struct kvt_session *session;
     CHECK(kvt_session_create(&session, model, &options, &err) == KVT_ERR_UNSUPPORTED && strstr(err.text, "layer 0"));
+    check_memory(model, &counter, &allocator, ids);
     kvt_model_destroy(model);
     CHECK(host_device.n_live == n_before);
     CHECK(atomic_load(&counter.live_bytes) == 0);

@@ -254,6 +254,7 @@ int bench_create(const char *kv, int d, int n_heads, int group, int n_queries, i
     }
     l.body.head_bytes = b->layer->page[KVT_REGION_BODY].head_bytes;
     l.plain.head_bytes = b->layer->page[KVT_REGION_TAIL].head_bytes;
+    l.sink_head_bytes = l.plain.head_bytes; /* all of them are copies of the same */
     b->cut = kvt_cuda_attend_cut(&l.body, &l.plain, l.n_columns);
     make_pages(b, &b->body, KVT_REGION_BODY);
     make_pages(b, &b->plain, KVT_REGION_TAIL);

@@ -1,24 +1,37 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_attend without a GPU: attention over tiles of any kind runs on the processor (on_host.h), over the memory of host_device.c. Of prefill
+ * test_attend without a GPU: the kernels of attention run on the processor (on_host.h), over the memory of host_device.c. Of prefill
  * what is before its products does: what these would read is read here, one number after another.
  */
 #undef _FORTIFY_SOURCE /* it takes the change of a thread for a mistake */
-#include "cuda/on_host.h"
+#include "cuda/on_host_fragment.h"
+
+extern "C" {
+#include "base/check.h"
+}
+
+static inline enum kvt_status kvt_cuda_status(cudaError_t status, const char *what, struct kvt_error *err) {
+    if (status == cudaSuccess) return KVT_OK;
+    return kvt_fail(err, KVT_ERR_DEVICE, "%s: error %d of this test", what, (int)status);
+}
+#define BACKEND_CUDA_CHECK_CUH /* its place is taken */
 
 #include "backend/cuda/attend_any.cu"
 #include "backend/cuda/prefill_unpack.cu"
 
-struct kvt_cuda_cut kvt_cuda_attend_cut(const struct kvt_cuda_page *body, const struct kvt_cuda_page *plain,
-                                        int n_columns) {
-    (void)plain;
-    return {{KVT_CUDA_PLAIN_ROWS, KVT_CUDA_PLAIN_ROWS, KVT_CUDA_PLAIN_ROWS},
-            kvt_cuda_attend_any_blocks(body, n_columns)};
-}
+#include "backend/cuda/attend_launch.cuh"
 
-enum kvt_status kvt_cuda_attend_launch(const struct kvt_cuda_attend *attend, void *stream, struct kvt_error *err) {
-    return kvt_cuda_attend_any_launch(attend, stream, err);
+namespace kvt {
+template <int D, int NB, Keys K, Values V> cudaError_t launch_one(Args *args, cudaStream_t) {
+    const int n_warps = warps_in<D, NB, K>(args, on_host::MOST_SHARED);
+    if (n_warps == 0) return cudaErrorInvalidConfiguration;
+    on_host::run_grid(attend_kernel<D, NB, K, V>, args->call.n_blocks, 1, 32 * n_warps, *args);
+    return cudaSuccess;
 }
+} /* namespace kvt */
+
+#define KNOWS_CLASSES true
+#include "backend/cuda/attend.cu"
 
 /* ---- prefill ------------------------------------------------------------------------------------------------------------- */
 

@@ -308,7 +308,7 @@ static void try_case(const struct shape *s, struct kvt_rng *rng) {
     const struct kvt_tile *body = b.pool[CPU]->plan->layers[0].page[KVT_REGION_BODY].tile;
     const bool is_plain = body[KVT_SIDE_K].kind == KVT_TILE_PLAIN && body[KVT_SIDE_V].kind == KVT_TILE_PLAIN;
     const bool good = is_plain ? e.kernel <= 2 * e.plain : e.kernel <= 0.2 * e.codec;
-    judge(s, good && e.lse < 1e-3 * (s->outlier > 0 ? s->outlier : 1), "error", &e);
+    judge(s, good && e.lse < 2e-3 * (s->outlier > 0 ? s->outlier : 1), "error", &e);
     judge(s, memcmp(out, again, n_out * sizeof *out) == 0, "same bits twice", &e);
     free(out), free(again), free(lse);
     destroy(&b);
@@ -327,6 +327,7 @@ static const struct shape shapes[] = {
     {NULL, 128, 2, 2, {600, 4}, 4, 0, 0, 0, 0, false, 0, 0}, /* no row is ever in 16 bits */
     {NULL, 256, 2, 2, {800, 130}, 1, 128, 64, 0, 0, false, 0, 0},
     {NULL, 256, 1, 5, {800, 900}, 2, 128, 64, 0, 20, true, 0, 0},
+    {NULL, 128, 2, 1, {700, 66}, 5, 0, 0, 200, 0, false, 0, 0},
 };
 static const struct shape odd_shapes[] = {
     {NULL, 96, 2, 4, {900, 300}, 1, 128, 64, 0, 0, false, 0, 0},
@@ -342,9 +343,9 @@ static const struct shape prompt_shapes[] = {
     {NULL, 256, 1, 2, {400}, 100, 128, 32, 0, 0, false, 0, 0},
 };
 static const struct shape few_shapes[] = {
-    {NULL, 128, 1, 3, {330}, 3, 128, 30, 0, 0, true, 0, 0},
+    {NULL, 128, 1, 3, {290}, 2, 128, 20, 0, 0, true, 0, 0},
     {NULL, 64, 1, 2, {140, 3}, 3, 0, 0, 0, 0, false, 0, 0},
-    {NULL, 80, 2, 2, {200, 70}, 1, 0, 0, 150, 25, false, 0, 48},
+    {NULL, 80, 1, 3, {160}, 1, 0, 0, 100, 25, false, 0, 48},
     {NULL, 64, 2, 7, {300, 40}, 19, 128, 0, 0, 0, true, 0, 0},
 };
 

@@ -5,13 +5,19 @@
 #include "backend/cuda/attend_tile.cuh"
 #include "backend/cuda/check.cuh"
 
+extern "C" {
+#include "base/half.h"
+#include "codec/class.h"
+}
+
+// Whether keys of three widths take their own kernel: not yet, it is right on the processor's stand-in and wrong on a GPU.
+#if !defined(KNOWS_CLASSES)
+#define KNOWS_CLASSES false
+#endif
+
 namespace kvt {
 
-static uint32_t halves(float x) {
-    __half2_raw h;
-    h.x = h.y = __half_raw(__float2half_rn(x)).x;
-    return (uint32_t)h.y << 16 | h.x;
-}
+static uint32_t halves(float x) { return kvt_f16_from_f32(x) * 0x00010001u; }
 
 // Where octets lie in the planes of codes of `bits` bits: docs/formats.md, section 4.
 static void set_planes(Side *side) {
@@ -43,6 +49,35 @@ static void set_planes(Side *side) {
         }
 }
 
+// The planes of keys of three widths and what the queries are gathered for.
+static Classes classes_of(const struct kvt_tile *tile) {
+    const struct kvt_classes classes = kvt_classes_of(tile->n_terms, tile->format.bits);
+    const struct kvt_block block = kvt_tile_block(tile, 0);
+    Classes c = {};
+    int first[5] = {}; // place of queries, by width
+    for (int i = 0; i < 3; i++) {
+        const int width = 4 >> i;
+        int n = 0;
+        for (int k = 0; k < KVT_CLASSES; k++)
+            for (int p = 0; p < classes.of[k].n_parts; p++)
+                if (classes.of[k].part[p].width == width) n += classes.of[k].end - classes.of[k].first;
+        c.plane[i] = {(int)(classes.plane[width] / 128), (n + 31) / 32, c.n_places};
+        first[width] = c.n_places;
+        c.n_places += 32 * c.plane[i].steps;
+    }
+    for (int k = 0; k < KVT_CLASSES; k++) {
+        const struct kvt_class *of = &classes.of[k];
+        c.of[k] = (uint32_t)of->bits << 26;
+        for (int p = 0; p < of->n_parts; p++)
+            c.of[k] |= (uint32_t)(first[of->part[p].width] + of->part[p].at) << 10 * p | (uint32_t)of->part[p].width
+                                                                                             << (20 + 3 * p);
+    }
+    c.scales = (uint32_t)block.scales, c.zeros = (uint32_t)block.zeros;
+    c.head_bytes = (uint32_t)block.factors;
+    c.block_bytes = (uint32_t)tile->block_bytes;
+    return c;
+}
+
 static Side side_of(const struct kvt_tile *tile, uint32_t offset) {
     Side side = {};
     const bool plain = tile->kind == KVT_TILE_PLAIN;
@@ -65,7 +100,12 @@ static Side side_of(const struct kvt_tile *tile, uint32_t offset) {
     side.flip = tile->flip;
     side.has_zero = !plain && tile->format.has_zero;
     side.has_factor = !plain && tile->n_slices > 0;
-    if (!plain) set_planes(&side);
+    side.classed = tile->kind == KVT_TILE_CLASS;
+    side.logs = !plain && tile->format.scale == KVT_SCALE_LOG && !side.classed;
+    if (side.classed)
+        side.classes = classes_of(tile);
+    else if (!plain)
+        set_planes(&side);
     return side;
 }
 
@@ -77,25 +117,27 @@ static Page page_of(const struct kvt_cuda_page *page) {
     return p;
 }
 
-// Whether a side's tiles are those of attend_tile.cuh: f16 rows, or whole numbers with f16 scales.
-static bool knows_side(const struct kvt_tile *tile, int d) {
+// Whether a side's tiles are those of attend_tile.cuh: f16 rows, or whole numbers with f16 scales, for values also with scales of a byte.
+static bool knows_side(const struct kvt_tile *tile, int d, int n_columns) {
     const struct kvt_format *f = &tile->format;
     if (tile->kind == KVT_TILE_PLAIN) return tile->number == KVT_NUMBER_F16;
-    if (tile->kind == KVT_TILE_CLASS || f->meaning != KVT_MEANING_INTEGER) return false;
-    if (f->scale != KVT_SCALE_F16 || (f->has_zero && f->zero != KVT_SCALE_F16)) return false;
+    if (tile->kind == KVT_TILE_CLASS) return KNOWS_CLASSES && d == 128 && n_columns == KVT_CUDA_FEW_COLUMNS;
+    if (f->meaning != KVT_MEANING_INTEGER || tile->n_slices > 1 || (tile->n_slices && f->offset)) return false;
     const int group = tile->kind == KVT_TILE_LANE ? tile->term_group : tile->lane_group;
     if (group < 32 || (group & (group - 1)) || (d % group != 0 && group < d)) return false;
-    if (tile->n_slices > 1 || (tile->n_slices && f->offset)) return false;
+    if (tile->side == KVT_SIDE_V && f->scale == KVT_SCALE_LOG) return f->zero == KVT_SCALE_SHIFT && group >= 128;
+    if (f->scale != KVT_SCALE_F16 || (f->has_zero && f->zero != KVT_SCALE_F16)) return false;
     return !(tile->side == KVT_SIDE_K && tile->kind == KVT_TILE_FOLD && (f->offset || !f->has_zero));
 }
 
 // Whether the kernels of attend_kernel.cuh read these pages: keys and values both packed or both not.
-static bool knows(const struct kvt_cuda_page *body, const struct kvt_cuda_page *plain) {
+static bool knows(const struct kvt_cuda_page *body, const struct kvt_cuda_page *plain, int n_columns) {
     const struct kvt_tile *k = &body->tile[KVT_SIDE_K], *v = &body->tile[KVT_SIDE_V];
     const int d = kvt_tile_row_size(k);
     if (d != kvt_tile_row_size(v) || (d != 64 && d != 128 && d != 256)) return false;
     for (int side = 0; side < KVT_SIDE_COUNT; side++)
-        if (!knows_side(&body->tile[side], d) || !knows_side(&plain->tile[side], d)) return false;
+        if (!knows_side(&body->tile[side], d, n_columns) || !knows_side(&plain->tile[side], d, n_columns)) return false;
+    if (k->kind == KVT_TILE_CLASS && (v->format.bits > 4 || !v->format.has_zero || v->n_slices)) return false;
     return (k->kind == KVT_TILE_PLAIN) == (v->kind == KVT_TILE_PLAIN);
 }
 
@@ -103,7 +145,7 @@ static bool knows(const struct kvt_cuda_page *body, const struct kvt_cuda_page *
 
 extern "C" struct kvt_cuda_cut kvt_cuda_attend_cut(const struct kvt_cuda_page *body, const struct kvt_cuda_page *plain,
                                                    int n_columns) {
-    const bool known = kvt::knows(body, plain);
+    const bool known = kvt::knows(body, plain, n_columns);
     struct kvt_cuda_cut cut = {{KVT_CUDA_PLAIN_ROWS, KVT_CUDA_PLAIN_ROWS, KVT_CUDA_PLAIN_ROWS},
                                known ? 1 : kvt_cuda_attend_any_blocks(body, n_columns)};
     if (known && body->tile[KVT_SIDE_K].kind != KVT_TILE_PLAIN) cut.rows[KVT_REGION_BODY] = KVT_CUDA_CODED_ROWS;
@@ -122,10 +164,12 @@ static cudaError_t launch(kvt::Args *args, cudaStream_t on) {
 
 extern "C" enum kvt_status kvt_cuda_attend_launch(const struct kvt_cuda_attend *attend, void *stream,
                                                   struct kvt_error *err) {
-    if (!kvt::knows(&attend->body, &attend->plain)) return kvt_cuda_attend_any_launch(attend, stream, err);
+    if (!kvt::knows(&attend->body, &attend->plain, attend->n_columns))
+        return kvt_cuda_attend_any_launch(attend, stream, err);
     kvt::Args args;
     args.body = kvt::page_of(&attend->body);
     args.plain = kvt::page_of(&attend->plain);
+    args.sink_head_bytes = (uint32_t)attend->sink_head_bytes;
     args.rotated_k = attend->body.tile[KVT_SIDE_K].format.rotated;
     args.rotated_v = attend->body.tile[KVT_SIDE_V].format.rotated;
     args.call = *attend;

@@ -79,6 +79,7 @@ struct kvt_cuda_page {
 struct kvt_cuda_attend {
     int group;                              /* query heads of a KV head */
     struct kvt_cuda_page body, plain;       /* of body pages, and of sink and tail */
+    size_t sink_head_bytes;                 /* tail pages may have more of a head than its tiles */
     const struct kvt_cuda_seq *seqs;        /* device memory, as all that follows */
     const struct kvt_cuda_visible *visible; /* of each query row */
     const struct kvt_cuda_share *shares;    /* block i begins with share i */

@@ -32,8 +32,9 @@ enum kvt_status kvt_cuda_attend_any_launch(const struct kvt_cuda_attend *attend,
         const int d = a.side[0][side].d;
         a.norm[side] = (float)(1.0 / sqrt((double)(d & -d)));
     }
-    a.head_bytes[0] = (uint32_t)attend->body.head_bytes;
-    a.head_bytes[1] = (uint32_t)attend->plain.head_bytes;
+    a.head_bytes[KVT_REGION_BODY] = (uint32_t)attend->body.head_bytes;
+    a.head_bytes[KVT_REGION_SINK] = (uint32_t)attend->sink_head_bytes;
+    a.head_bytes[KVT_REGION_TAIL] = (uint32_t)attend->plain.head_bytes;
     a.room = any_room_of(a.side[0][KVT_SIDE_K].d, a.side[0][KVT_SIDE_V].d, attend->n_columns);
     a.call = *attend;
     const char *fault =

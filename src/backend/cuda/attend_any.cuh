@@ -34,7 +34,7 @@ struct any_room {
 
 struct any_args {
     struct packed_side side[2][KVT_SIDE_COUNT]; /* of the body, of sink and tail */
-    uint32_t head_bytes[2];
+    uint32_t head_bytes[KVT_REGION_COUNT];
     struct any_room room;
     float norm[KVT_SIDE_COUNT]; /* what a rotation multiplies by */
     struct kvt_cuda_attend call;
@@ -312,7 +312,7 @@ struct any_walk {
                 __syncthreads();
             }
             const unsigned char *head = static_cast<const unsigned char *>(seq.pages[region][row / KVT_TILE_ROWS]) +
-                                        (size_t)share.head * a.head_bytes[plain];
+                                        (size_t)share.head * a.head_bytes[region];
             if (k.tile.kind == KVT_TILE_CLASS && mapped != row / KVT_TILE_ROWS) {
                 mapped = row / KVT_TILE_ROWS;
                 if (warp_in_block() == 0) list_channels(channels(), k, head);

@@ -12,6 +12,7 @@
 
 #include <type_traits>
 
+#include "backend/cuda/attend_class.cuh"
 #include "backend/cuda/attend_four.cuh"
 #include "backend/cuda/attend_merge.cuh"
 
@@ -19,7 +20,7 @@ namespace kvt {
 
 // Warps of a block: 8 have 255 registers each, 12 have 168, in which the sums of a kernel for any codes do not fit.
 template <int D, int NB, Keys K>
-constexpr int MOST_WARPS = IS_FOUR<K> || Shape<D, NB>::MOST_WARPS < 8 ? Shape<D, NB>::MOST_WARPS : 8;
+constexpr int MOST_WARPS = IS_FOUR<K> || K == CLASS || Shape<D, NB>::MOST_WARPS < 8 ? Shape<D, NB>::MOST_WARPS : 8;
 
 // Where a warp is in the block's shares: the unit that it fetches next, and the address of its page, which is fetched a unit earlier.
 struct Cursor {
@@ -46,7 +47,9 @@ struct Cursor {
         number = seq->first_unit[where] - from;
         coded = where == KVT_REGION_BODY && a.body.k.bits != 0;
         log = coded ? 1 : 2;
-        head_at = (uint32_t)head * (where == KVT_REGION_BODY ? a.body.head_bytes : a.plain.head_bytes);
+        head_at = (uint32_t)head * (where == KVT_REGION_BODY   ? a.body.head_bytes
+                                    : where == KVT_REGION_SINK ? a.sink_head_bytes
+                                                               : a.plain.head_bytes);
         pages = seq->pages[where];
     }
     // In the share, or in a later one; or there is no more.
@@ -70,6 +73,13 @@ struct Cursor {
     __device__ __forceinline__ const char *tile() const { return page + head_at; }
     __device__ __forceinline__ int part() const { return (unit + number) & ((1 << log) - 1); }
 };
+
+// Where queries lie by channel for keys of three widths, in the room of turned ones, which those have not: eight columns of a channel side by
+// side, a lane's channels 4 lane + j at 32 j + lane.
+template <int D> __device__ __forceinline__ void put_by_channel(char *to, int channel, int column, __half x) {
+    constexpr int N = D / 32;
+    ((__half *)to)[((column / 8 * N + channel % N) * 32 + channel / N) * 8 + column % 8] = x;
+}
 
 // Reads the query vectors of a share, turned where the body is, into shared memory, each below 1/2.
 template <int D, int NB>
@@ -129,6 +139,7 @@ __device__ void prepare_queries(const Args &a, const kvt_cuda_share &share, cons
                 const __half high = __float2half_rn(x), low = __float2half_rn(x - __half2float(high));
                 ((__half *)to)[32 * j + lane] = high;
                 ((__half *)(to + BYTES))[32 * j + lane] = low;
+                if (a.body.k.classed) put_by_channel<D>(queries + 2 * BYTES, 32 * j + lane, column, high);
                 if (turned == (int)a.rotated_k) {
                     float sum = __half2float(high) + (a.body.k.bits >= 6 ? __half2float(low) : 0.f);
 #pragma unroll
@@ -322,7 +333,11 @@ template <int D, int NB> struct Walk {
 template <int D, int NB, Keys K, Values V>
 __global__ void __launch_bounds__(32 * MOST_WARPS<D, NB, K>, 1) attend_kernel(const __grid_constant__ Args a) {
     using S = Shape<D, NB>;
+#if defined(__CUDACC__)
     extern __shared__ __align__(128) char shared[];
+#else
+    char *const shared = (char *)kvt_shared;
+#endif
     __shared__ int last;
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, n_warps = blockDim.x / 32;
     const uint32_t key_slot = shared_address(shared) + warp * a.slots, value_slot = key_slot + a.key_slot;
@@ -340,6 +355,8 @@ __global__ void __launch_bounds__(32 * MOST_WARPS<D, NB, K>, 1) attend_kernel(co
             if (cursor.coded) {
                 if constexpr (IS_FOUR<K>)
                     fetch_four_keys<BY_TOKEN<K>, KEY_GROUP<K>>(key_slot, cursor.tile(), cursor.part(), lane);
+                else if constexpr (K == CLASS)
+                    fetch_class_keys<D, NB>(key_slot, cursor.tile(), a.body.k, cursor.part(), lane);
                 else
                     fetch_keys<D, K>(key_slot, cursor.tile(), a.body.k, cursor.part(), lane);
             } else
@@ -354,7 +371,7 @@ __global__ void __launch_bounds__(32 * MOST_WARPS<D, NB, K>, 1) attend_kernel(co
                     fetch_four_values<VALUE_GROUP<V>>(value_slot, cursor.tile() + FOUR_KEY_BYTES<K>, cursor.part(),
                                                       lane);
                 else
-                    fetch_values<D, V>(value_slot, cursor.tile(), a.body.v, cursor.part(), lane);
+                    fetch_body_values<D, V>(value_slot, cursor.tile(), a.body.v, cursor.part(), lane);
             } else
                 fetch_plain_values<D>(value_slot, cursor.tile(), a.plain.v, cursor.part(), lane);
             cursor.unit += n_warps;
@@ -395,6 +412,8 @@ __global__ void __launch_bounds__(32 * MOST_WARPS<D, NB, K>, 1) attend_kernel(co
                     turn_four_keys(key_slot, FourKeys<false, KEY_GROUP<K>>::HEADS / 512, lane);
                     __syncwarp();
                     score_four_fold<NB, KEY_GROUP<K>>(x, key_slot, body.high, lane);
+                } else if constexpr (K == CLASS) {
+                    score_class<D, NB>(x, key_slot, a.body.k.classes, body, lane);
                 } else {
                     score<D, NB, K>(x, key_slot, a.body.k, body, lane);
                 }
@@ -412,6 +431,7 @@ __global__ void __launch_bounds__(32 * MOST_WARPS<D, NB, K>, 1) attend_kernel(co
                     __syncwarp();
                     walk.template mix_body_four<VALUE_GROUP<V>>(x, value_slot);
                 } else {
+                    if (a.body.v.logs) unpack_log_scales<D>(value_slot, a.body.v, lane);
                     walk.fit(value_slot);
                     walk.template mix_body<V>(x, value_slot);
                 }

@@ -10,7 +10,9 @@
 namespace kvt {
 
 template <int D, int NB> static void set_slots(Args *args) {
-    size_t keys = KeySlot<D>::bytes(args->body.k), values = ValueSlot<D>::bytes(args->body.v);
+    size_t keys =
+               args->body.k.classed ? ClassSlot<D, NB>::bytes(args->body.k.classes) : KeySlot<D>::bytes(args->body.k),
+           values = ValueSlot<D>::bytes(args->body.v);
     const size_t plain = KeySlot<D>::bytes(args->plain.k);
     if (keys < plain) keys = plain;
     if (values < plain) values = plain;
@@ -18,43 +20,59 @@ template <int D, int NB> static void set_slots(Args *args) {
     args->slots = args->key_slot + (uint32_t)((values + 127) / 128 * 128);
 }
 
-// As many warps as have room for their slots.
+// As many warps as have room for their slots in so many bytes; 0: too few.
+template <int D, int NB, Keys K> int warps_in(Args *args, int most) {
+    using S = Shape<D, NB>;
+    set_slots<D, NB>(args);
+    const int n = (most - 64 - S::BESIDE) / (int)args->slots / 2 * 2;
+    if (n < S::LEAST_WARPS) return 0;
+    return n < (MOST_WARPS<D, NB, K>) ? n : MOST_WARPS<D, NB, K>;
+}
+
+#if defined(__CUDACC__)
 template <int D, int NB, Keys K, Values V> cudaError_t launch_one(Args *args, cudaStream_t stream) {
     using S = Shape<D, NB>;
     int device, most;
     cudaError_t error = cudaGetDevice(&device);
     if (error == cudaSuccess) error = cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
     if (error != cudaSuccess) return error;
-    set_slots<D, NB>(args);
-    int n_warps = (most - 64 - S::BESIDE) / (int)args->slots / 2 * 2;
-    n_warps = n_warps < (MOST_WARPS<D, NB, K>) ? n_warps : MOST_WARPS<D, NB, K>;
-    if (n_warps < S::LEAST_WARPS) return cudaErrorInvalidConfiguration;
+    const int n_warps = warps_in<D, NB, K>(args, most);
+    if (n_warps == 0) return cudaErrorInvalidConfiguration;
     const int bytes = n_warps * (int)args->slots + S::BESIDE;
     error = cudaFuncSetAttribute(attend_kernel<D, NB, K, V>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
     if (error != cudaSuccess) return error;
     attend_kernel<D, NB, K, V><<<args->call.n_blocks, 32 * n_warps, bytes, stream>>>(*args);
     return cudaGetLastError();
 }
+#else
+template <int D, int NB, Keys K, Values V> cudaError_t launch_one(Args *args, cudaStream_t stream);
+#endif
 
 // Kernels that know their codes: for heads of 128 and up to 8 columns, in attend_known.cu.
 #define KVT_CUDA_KNOWN(X)                                                                                              \
     KVT_CUDA_KNOWN_WIDE(X)                                                                                             \
     X(FOLD_TWO, TWO_ZEROS)                                                                                             \
     X(LANE_TWO, TWO_ZEROS)                                                                                             \
-    X(LANE_TWO, TWO_OFFSET)
+    X(LANE_TWO, TWO_OFFSET)                                                                                            \
+    X(CLASS, FOUR_ZEROS)                                                                                               \
+    X(CLASS, TWO_ZEROS)                                                                                                \
+    X(CLASS, ONE_ZEROS)
 // And for 16 columns.
 #define KVT_CUDA_KNOWN_WIDE(X)                                                                                         \
     X(FOLD_FOUR_32, FOUR_32)                                                                                           \
     X(FOLD_FOUR_64, FOUR_64)                                                                                           \
     X(LANE_FOUR_64, FOUR_64)
+#if defined(__CUDACC__)
 #define X(keys, values) extern template cudaError_t launch_one<128, 1, keys, values>(Args *, cudaStream_t);
 KVT_CUDA_KNOWN(X)
 #undef X
 #define X(keys, values) extern template cudaError_t launch_one<128, 2, keys, values>(Args *, cudaStream_t);
 KVT_CUDA_KNOWN_WIDE(X)
 #undef X
+#endif
 
 static inline Keys keys_of(const Side &k) {
+    if (k.classed) return CLASS;
     if (k.bits == 0 || k.has_factor) return ANY_KEYS;
     if (k.bits == 4) {
         if (!k.has_zero || k.code_offset) return ANY_KEYS;
@@ -66,16 +84,23 @@ static inline Keys keys_of(const Side &k) {
 static inline Values values_of(const Side &v) {
     if (v.bits == 0 || v.has_factor) return ANY_VALUES;
     if (v.bits == 4) {
-        if (!v.has_zero || v.code_offset) return ANY_VALUES;
+        if (!v.has_zero || v.code_offset || v.logs) return ANY_VALUES;
         return v.group == 32 ? FOUR_32 : v.group == 64 ? FOUR_64 : ANY_VALUES;
     }
     return v.planes[1].width ? v.has_zero ? TWO_ZEROS : TWO_OFFSET : ANY_VALUES;
 }
 
+// Beside keys of three widths: those of fewer kinds.
+static inline Values class_values_of(const Side &v) {
+    return v.bits == 4 ? FOUR_ZEROS : v.bits == 2 ? ONE_ZEROS : TWO_ZEROS;
+}
+
 template <int D, int NB> cudaError_t launch(Args *args, cudaStream_t stream) {
     if constexpr (D == 128 && NB == 1) {
+        const Keys k = keys_of(args->body.k);
+        const Values v = k == CLASS ? class_values_of(args->body.v) : values_of(args->body.v);
 #define X(keys, values)                                                                                                \
-    if (!args->rotated_k && !args->rotated_v && keys_of(args->body.k) == keys && values_of(args->body.v) == values)    \
+    if (!args->rotated_k && (k == CLASS || !args->rotated_v) && k == keys && v == values)                              \
         return launch_one<D, NB, keys, values>(args, stream);
         KVT_CUDA_KNOWN(X)
 #undef X

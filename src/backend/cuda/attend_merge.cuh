@@ -178,12 +178,7 @@ __device__ void hand_in(const Args &a, const Mixed<D, NB> &mixed, const float (&
     __syncthreads();
     if (share.n_parts == 1) return;
     if (threadIdx.x == 0) {
-        int before;
-        asm volatile("atom.acq_rel.gpu.global.add.s32 %0, [%1], 1;"
-                     : "=r"(before)
-                     : "l"(a.call.done + share.counter)
-                     : "memory");
-        *last = before == share.n_parts - 1;
+        *last = add_in_order(a.call.done + share.counter, 1) == share.n_parts - 1;
         if (*last) a.call.done[share.counter] = 0;
     }
     __syncthreads();

@@ -157,6 +157,8 @@ __device__ __forceinline__ void mix(Mixed<D, NB> &mixed, uint32_t slot, const Si
         mix_coded<D, NB, TWO, ZEROS>(mixed, slot, v, w, lane);
     } else if constexpr (V == TWO_OFFSET) {
         mix_coded<D, NB, TWO, OFFSET>(mixed, slot, v, w, lane);
+    } else if constexpr (V == ONE_ZEROS) {
+        mix_coded<D, NB, ONE, ZEROS>(mixed, slot, v, w, lane);
     } else if (v.bits == 4) {
         mix_kind<D, NB, FOUR>(mixed, slot, v, w, lane);
     } else {

@@ -251,6 +251,7 @@ static enum kvt_status run(struct kvt_step *step, int layer, const struct kvt_at
     c.launch.group = attend->n_q_heads / c.layer->plan.shape.n_kv_heads;
     describe_page(&c.layer->page[KVT_REGION_BODY], &c.launch.body);
     describe_page(&c.layer->page[KVT_REGION_TAIL], &c.launch.plain);
+    c.launch.sink_head_bytes = c.layer->page[KVT_REGION_SINK].head_bytes;
     bool lse_here;
     KVT_TRY(is_here(on, attend->q.data, &c.q_here, err));
     KVT_TRY(is_here(on, attend->out, &c.out_here, err));

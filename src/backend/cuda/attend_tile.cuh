@@ -14,8 +14,20 @@ enum { MAX_BLOCKS = 8 };
 
 // What a kernel knows of the keys and values of the body when it is compiled: that keys are by channel or by token, with codes of four
 // bits or of two planes, and what values have beside scales. A kernel for any is 1.3 times slower: its code is long.
-enum Keys { ANY_KEYS, FOLD_FOUR_32, FOLD_FOUR_64, LANE_FOUR_64, FOLD_TWO, LANE_TWO };
-enum Values { ANY_VALUES, FOUR_32, FOUR_64, TWO_ZEROS, TWO_OFFSET };
+enum Keys { ANY_KEYS, FOLD_FOUR_32, FOLD_FOUR_64, LANE_FOUR_64, FOLD_TWO, LANE_TWO, CLASS };
+enum Values { ANY_VALUES, FOUR_32, FOUR_64, TWO_ZEROS, TWO_OFFSET, FOUR_ZEROS, ONE_ZEROS };
+
+// Keys of three widths (attend_class.cuh): a plane of a block's codes, and where the queries' places begin for it. Made by the host.
+struct ClassPlane {
+    int vector, steps, place; // the first vector of the block; 32s of places
+};
+struct Classes {
+    ClassPlane plane[3]; // of 4, 2 and 1 bits
+    // Of each class: the places of both parts of its first code, 10 bits each; their widths and that of codes, 3 bits each.
+    uint32_t of[3];
+    uint32_t scales, zeros, head_bytes, block_bytes; // of the tile: of the head, with scales and zeros
+    int n_places;                                    // of queries, over all planes
+};
 
 // One side of a page: where its parts lie, from the head's first byte on.
 struct Side {
@@ -31,6 +43,8 @@ struct Side {
     int code_offset;      // subtracted from codes
     uint32_t flip;
     bool lane, has_zero, has_factor;
+    bool classed, logs; // keys of three widths; scales and zeros of values are a byte each
+    Classes classes;
 };
 
 struct Page {
@@ -43,6 +57,7 @@ struct Args {
     Page body, plain;
     bool rotated_k, rotated_v; // the body
     struct kvt_cuda_attend call;
+    uint32_t sink_head_bytes;
     uint32_t key_slot, slots; // bytes of a warp's slot of keys; of both
 };
 
@@ -79,7 +94,7 @@ template <int D> struct ValueSlot {
         return (uint32_t)(8 * D * v.bits) + v.groups * 256 + block * 64;
     }
     __host__ static size_t bytes(const Side &v) {
-        return v.bits ? 8 * D * v.bits + v.groups * 256 + (v.has_factor ? 2 * D : 0) : 64 * D;
+        return v.bits ? 8 * D * v.bits + v.groups * (v.logs ? 384 : 256) + (v.has_factor ? 2 * D : 0) : 64 * D;
     }
 };
 
@@ -112,7 +127,7 @@ __device__ __forceinline__ void fetch_coded_values(uint32_t slot, const char *ti
     const uint32_t to = slot + ValueSlot<D>::scales(v, lane / 16) + lane % 16 * 16;
 #pragma unroll
     for (int i = 0; i < D / 64; i++) // two groups at a time
-        if (2 * i + lane / 16 < v.groups && (!zero || v.has_zero))
+        if (2 * i + lane / 16 < v.groups && (!zero || v.has_zero) && !v.logs)
             copy16(to + 512 * i, scales + v.scales[(2 * i + lane / 16) << v.per_log]);
 #pragma unroll
     for (int b = 0; b < D / 32; b++)
@@ -155,8 +170,9 @@ __device__ __forceinline__ void fetch_keys(uint32_t slot, const char *tile, cons
 }
 template <int D, Values V>
 __device__ __forceinline__ void fetch_values(uint32_t slot, const char *tile, const Side &v, int part, int lane) {
-    if (V == ANY_VALUES && v.bits == 4) return fetch_coded_values<D, true>(slot, tile, v, part, lane);
-    fetch_coded_values<D, false>(slot, tile, v, part, lane);
+    if (V == FOUR_ZEROS || (V == ANY_VALUES && v.bits == 4))
+        return fetch_coded_values<D, true>(slot, tile, v, part, lane);
+    if (V != FOUR_ZEROS) fetch_coded_values<D, false>(slot, tile, v, part, lane);
 }
 
 } // namespace kvt

@@ -12,8 +12,10 @@
 #ifndef BACKEND_CUDA_FRAGMENT_CUH
 #define BACKEND_CUDA_FRAGMENT_CUH
 
-#include <cuda_fp16.h>
 #include <stdint.h>
+#if defined(__CUDACC__)
+#include <cuda_fp16.h>
+#endif
 
 namespace kvt {
 
@@ -35,6 +37,8 @@ __device__ __forceinline__ uint32_t highs(uint32_t a, uint32_t b) { return __byt
 __device__ __forceinline__ uint32_t word_of(const uint4 &v, int i) {
     return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w;
 }
+// Instructions; tests/cuda/on_host.h has them for a processor.
+#if defined(__CUDACC__)
 __device__ __forceinline__ float exp2_of(float x) {
     float y;
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
@@ -78,9 +82,30 @@ __device__ __forceinline__ uint2 load2(uint32_t address) {
     asm volatile("ld.shared.v2.u32 {%0,%1}, [%2];" : "=r"(v.x), "=r"(v.y) : "r"(address) : "memory");
     return v;
 }
+__device__ __forceinline__ uint32_t load_word(uint32_t address) {
+    uint32_t x;
+    asm volatile("ld.shared.u32 %0, [%1];" : "=r"(x) : "r"(address) : "memory");
+    return x;
+}
+__device__ __forceinline__ uint32_t load_half(uint32_t address) {
+    uint32_t x;
+    asm volatile("ld.shared.u16 %0, [%1];" : "=r"(x) : "r"(address) : "memory");
+    return x;
+}
+__device__ __forceinline__ uint32_t load_byte(uint32_t address) {
+    uint32_t x;
+    asm volatile("ld.shared.u8 %0, [%1];" : "=r"(x) : "r"(address) : "memory");
+    return x;
+}
 __device__ __forceinline__ void store4(uint32_t address, const uint4 &v) {
     asm volatile("st.shared.v4.u32 [%0], {%1,%2,%3,%4};" ::"r"(address), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w)
                  : "memory");
+}
+__device__ __forceinline__ void store2(uint32_t address, const uint2 &v) {
+    asm volatile("st.shared.v2.u32 [%0], {%1,%2};" ::"r"(address), "r"(v.x), "r"(v.y) : "memory");
+}
+__device__ __forceinline__ void store_word(uint32_t address, uint32_t x) {
+    asm volatile("st.shared.u32 [%0], %1;" ::"r"(address), "r"(x) : "memory");
 }
 // 16 bytes from global to shared memory, in the background
 __device__ __forceinline__ void copy16(uint32_t to, const void *from) {
@@ -90,6 +115,13 @@ __device__ __forceinline__ void copies_begun() { asm volatile("cp.async.commit_g
 template <int N> __device__ __forceinline__ void wait_for_copies() { // until N groups are on their way
     asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
 }
+// Adds to a number of the device's memory: what this thread wrote before is seen by whoever sees the sum. Returns what it was.
+__device__ __forceinline__ int add_in_order(int32_t *to, int x) {
+    int before;
+    asm volatile("atom.acq_rel.gpu.global.add.s32 %0, [%1], %2;" : "=r"(before) : "l"(to), "r"(x) : "memory");
+    return before;
+}
+#endif
 
 // A plane of a tile's codes: 2 or 1 of them make a code (docs/formats.md, section 4). Made by the host.
 struct Plane {

@@ -15,6 +15,7 @@
 
 #include "base/attr.h"
 #include "base/rng.h"
+#include "codec/class.h"
 #include "kernel/kernel.h"
 #include "support/guard.h"
 #include "support/share.h"
@@ -26,7 +27,7 @@ struct trial {
     struct guard guard;
     unsigned char *bytes;
     int n;
-    float *rows, *x, *y, *before; /* rows: as they were encoded */
+    float *rows, *values, *x, *y, *before; /* rows: as they were encoded; values: decoded, [term][lane] */
     ptrdiff_t ld_x, ld_y;
     struct kvt_noise noise[MOST];
     struct kvt_rounded rounded;
@@ -37,6 +38,16 @@ static float *take(size_t n) {
     float *x = aligned_alloc(64, (n * sizeof *x + 63) / 64 * 64);
     assert_non_null(x);
     return x;
+}
+
+/* All values of a tile: once, since they are slow to read one by one. */
+static void get_values(float *values, const struct kvt_tile *tile, const void *bytes) {
+    for (int l = 0; l < tile->n_lanes; l++) {
+        float row[KVT_LATENT_MAX];
+        if (tile->kind == KVT_TILE_CLASS) kvt_class_decode_row(tile, row, bytes, l);
+        for (int i = 0; i < tile->n_terms; i++)
+            values[i * tile->n_lanes + l] = tile->kind == KVT_TILE_CLASS ? row[i] : kvt_tile_get(tile, bytes, i, l);
+    }
 }
 
 /* Rows with a bias in some channels and an outlier in one; queries, or weights of which some are 0 and one may hold nearly all. */
@@ -54,6 +65,8 @@ static void trial_init(struct trial *t, const struct kvt_codec *codec, enum kvt_
         .codec = codec, .tile = &t->tile, .bytes = t->bytes, .n = KVT_TILE_ROWS, .rows = rows, .stride = d};
     codec->encoder->encode(&args);
     for (int r = 0; t->tile.format.rotated && r < KVT_TILE_ROWS; r++) kvt_rotate(rows + r * d, d);
+    t->values = take((size_t)(t->tile.n_terms * t->tile.n_lanes));
+    get_values(t->values, &t->tile, t->bytes);
     t->ld_x = kvt_round_up(t->tile.n_terms, 16) + 16 * (ptrdiff_t)kvt_rng_below(rng, 2);
     t->ld_y = kvt_round_up(t->tile.n_lanes, KVT_LANES) + 16 * (ptrdiff_t)kvt_rng_below(rng, 2);
     t->x = take((size_t)(MOST * t->ld_x));
@@ -78,6 +91,7 @@ static void trial_init(struct trial *t, const struct kvt_codec *codec, enum kvt_
 static void trial_finish(struct trial *t) {
     guard_finish(&t->guard);
     free(t->rows);
+    free(t->values);
     free(t->x);
     free(t->y);
     free(t->before);
@@ -97,7 +111,7 @@ static bool trial_passes(struct trial *t, kvt_fused_fn fn, kvt_round_fn round, d
             double want = v >= t->n || !is_k ? (double)t->before[at] : 0, noise = 0;
             for (int i = 0; i < t->tile.n_terms && v < t->n; i++) {
                 const double x = (double)t->x[v * t->ld_x + i];
-                const double value = (double)kvt_tile_get(&t->tile, t->bytes, i, l);
+                const double value = (double)t->values[i * t->tile.n_lanes + l];
                 want += x * value;
                 noise += x * (value - (double)(is_k ? t->rows[l * d + i] : t->rows[i * d + l]));
                 size += x * x * value * value;

@@ -13,7 +13,7 @@
 #include "base/num.h"
 #include "cuda/host_device.h"
 
-enum { LANES = 16 };
+enum { LANES = 16, MOST_IN = 512 };
 
 static void norm_row(float *dst, const float *x, const float *weight, int n, float eps) {
     float lane[LANES] = {0};
@@ -74,18 +74,29 @@ enum kvt_status kvt_cuda_gate(const struct kvt_compute_gate *a, void *stream, st
     return KVT_OK;
 }
 
+/* Row o of a matrix as floats. */
+static void read_row(float *to, const struct kvt_compute_matrix *w, int64_t o) {
+    if (w->n_in > MOST_IN) abort();
+    for (int64_t c = 0; c < w->n_in; c++) to[c] = kvt_f32_from_f16(w->halves[o * w->ld + c]);
+}
+
+static float dot(const float *row, const float *x, int64_t n) {
+    float sum = 0;
+    for (int64_t c = 0; c < n; c++) sum += row[c] * x[c];
+    return sum;
+}
+
 enum kvt_status kvt_cuda_products_few(const struct kvt_cuda_products *a, void *stream, struct kvt_error *err) {
+    float row[MOST_IN];
     (void)stream;
     KVT_TRY(host_device_call(err));
     if (a->n_rows > KVT_CUDA_FEW_ROWS) abort();
     for (int i = 0; i < a->n_outputs; i++)
-        for (int64_t o = 0; o < a->w[i].n_out; o++)
-            for (int t = 0; t < a->n_rows; t++) {
-                float sum = 0;
-                for (int64_t c = 0; c < a->w[i].n_in; c++)
-                    sum += kvt_f32_from_f16(a->w[i].halves[o * a->w[i].ld + c]) * a->x[t * a->w[i].n_in + c];
-                a->dst[i][t * a->w[i].n_out + o] = sum * a->w[i].scale;
-            }
+        for (int64_t o = 0; o < a->w[i].n_out; o++) {
+            read_row(row, &a->w[i], o);
+            for (int t = 0; t < a->n_rows; t++)
+                a->dst[i][t * a->w[i].n_out + o] = dot(row, a->x + t * a->w[i].n_in, a->w[i].n_in) * a->w[i].scale;
+        }
     return KVT_OK;
 }
 
@@ -136,14 +147,15 @@ void kvt_cuda_blas_close(struct kvt_cuda_blas *blas) {
 
 enum kvt_status kvt_cuda_blas_product(struct kvt_cuda_blas *blas, float *dst, const struct kvt_compute_matrix *w,
                                       const uint16_t *x, int n, struct kvt_error *err) {
+    float row[MOST_IN], *in = malloc((size_t)(n * w->n_in) * sizeof *in);
+    const struct kvt_compute_matrix inputs = {x, 1, w->n_in, n, w->ld};
     (void)blas;
-    KVT_TRY(host_device_call(err));
-    for (ptrdiff_t t = 0; t < n; t++)
-        for (int64_t o = 0; o < w->n_out; o++) {
-            float sum = 0;
-            for (int64_t c = 0; c < w->n_in; c++)
-                sum += kvt_f32_from_f16(w->halves[o * w->ld + c]) * kvt_f32_from_f16(x[t * w->ld + c]);
-            dst[t * w->n_out + o] = sum * w->scale;
-        }
-    return KVT_OK;
+    if (!in) abort();
+    for (ptrdiff_t t = 0; t < n; t++) read_row(in + t * w->n_in, &inputs, t);
+    for (int64_t o = 0; o < w->n_out; o++) {
+        read_row(row, w, o);
+        for (ptrdiff_t t = 0; t < n; t++) dst[t * w->n_out + o] = dot(row, in + t * w->n_in, w->n_in) * w->scale;
+    }
+    free(in);
+    return host_device_call(err);
 }

@@ -42,6 +42,11 @@ static void must(enum kvt_status status, int line) {
 /* ---- two sessions of one model ------------------------------------------------------------------------------------------ */
 
 enum { CPU, GPU, MAX_VOCAB = 1 << 16, MAX_PROMPT = 300 };
+#if defined(KVT_HOST_DEVICE)
+enum { CACHE_BYTES = 4 << 20 }; /* slabs are as small, and soon filled */
+#else
+enum { CACHE_BYTES = 256 << 20 };
+#endif
 static const char *const backends[] = {"cpu", "cuda"};
 
 struct pair {
@@ -51,8 +56,12 @@ struct pair {
 };
 
 static struct kvt_session_options options_of(int where, const char *kv, int tail) {
-    return (struct kvt_session_options){
-        .place = {backends[where], 0}, .kv = kv, .tail = tail, .n_ctx = 512, .n_batch = 96};
+    return (struct kvt_session_options){.place = {backends[where], 0},
+                                        .kv = kv,
+                                        .tail = tail,
+                                        .n_ctx = 512,
+                                        .n_batch = 96,
+                                        .cache_byte_limit = CACHE_BYTES};
 }
 
 static void open_pair(struct pair *p, struct kvt_model *model, const char *kv, int tail) {
@@ -341,7 +350,7 @@ int main(void) {
     for (size_t i = 0; i < KVT_ARRAY_LEN(names); i++) {
         struct kvt_model *model = made_model(names[i], NULL);
         host_device.no_blas = i % 2;
-        check_model(model, names[i], caches, i ? 2 : KVT_ARRAY_LEN(caches), ids, 150, 4, false);
+        check_model(model, names[i], caches, i ? 2 : KVT_ARRAY_LEN(caches), ids, 70, 2, false);
         if (i < 2) check_batch(model, ids, 4e-3);
         if (i < 2) check_tap(model, ids);
         if (i < 2) check_outputs(model, ids);

@@ -335,7 +335,7 @@ static void test_spans(void **state) {
 
 static void test_threads_do_not_matter(void **state) {
     (void)state;
-    const struct shape s = {2, 8, 64, 64, 0, 2300};
+    const struct shape s = {2, 4, 32, 32, 0, 2300};
     struct data d = make_data(s, 3);
     const size_t n = (size_t)(s.n_rows * s.q_heads * s.v_size);
     float *out[2] = {calloc(n, sizeof(float)), calloc(n, sizeof(float))};

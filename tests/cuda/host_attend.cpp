@@ -30,7 +30,6 @@ template <int D, int NB, Keys K, Values V> cudaError_t launch_one(Args *args, cu
 }
 } /* namespace kvt */
 
-#define KNOWS_CLASSES true
 #include "backend/cuda/attend.cu"
 
 /* ---- prefill ------------------------------------------------------------------------------------------------------------- */

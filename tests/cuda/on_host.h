@@ -222,6 +222,7 @@ inline unsigned long long atomicMin(unsigned long long *to, unsigned long long x
 }
 
 inline float __ldcg(const float *from) { return *from; }
+template <class T> T __ldg(const T *from) { return *from; }
 inline void __threadfence() {}
 
 /* tensor.cuh */

@@ -49,7 +49,6 @@ inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z,
 inline float __uint_as_float(uint32_t x) { return on_host::from_bits<float>(x); }
 inline uint32_t __float_as_uint(float x) { return (uint32_t)on_host::to_bits(x); }
 inline float rsqrtf(float x) { return 1 / sqrtf(x); }
-template <class T> T __ldg(const T *from) { return *from; }
 inline float2 __ldcg(const float2 *from) { return *from; }
 inline bool __any_sync(unsigned mask, bool yes) { return __ballot_sync(mask, yes) != 0; }
 inline uint32_t __byte_perm(uint32_t a, uint32_t b, uint32_t places) {
@@ -169,6 +168,10 @@ inline void copy16(uint32_t to, const void *from) {
         abort();
     }
     memcpy(on_host::the_block.shared + to, from, 16);
+}
+inline uint32_t halves_of_e4m3(uint32_t bytes) {
+    return (uint32_t)kvt_f16_from_f32(kvt_f32_from_e4m3(bytes >> 8 & 255)) << 16 |
+           kvt_f16_from_f32(kvt_f32_from_e4m3(bytes & 255));
 }
 inline void copies_begun() {}
 template <int N> void wait_for_copies() { __syncwarp(); }

@@ -10,11 +10,6 @@ extern "C" {
 #include "codec/class.h"
 }
 
-// Whether keys of three widths take their own kernel: not yet, it is right on the processor's stand-in and wrong on a GPU.
-#if !defined(KNOWS_CLASSES)
-#define KNOWS_CLASSES false
-#endif
-
 namespace kvt {
 
 static uint32_t halves(float x) { return kvt_f16_from_f32(x) * 0x00010001u; }
@@ -49,33 +44,22 @@ static void set_planes(Side *side) {
         }
 }
 
-// The planes of keys of three widths and what the queries are gathered for.
-static Classes classes_of(const struct kvt_tile *tile) {
-    const struct kvt_classes classes = kvt_classes_of(tile->n_terms, tile->format.bits);
-    const struct kvt_block block = kvt_tile_block(tile, 0);
-    Classes c = {};
-    int first[5] = {}; // place of queries, by width
-    for (int i = 0; i < 3; i++) {
-        const int width = 4 >> i;
-        int n = 0;
-        for (int k = 0; k < KVT_CLASSES; k++)
-            for (int p = 0; p < classes.of[k].n_parts; p++)
-                if (classes.of[k].part[p].width == width) n += classes.of[k].end - classes.of[k].first;
-        c.plane[i] = {(int)(classes.plane[width] / 128), (n + 31) / 32, c.n_places};
-        first[width] = c.n_places;
-        c.n_places += 32 * c.plane[i].steps;
+static Table table_of(const struct kvt_tile *tile) {
+    const struct kvt_format *f = &tile->format;
+    const bool lane = tile->kind == KVT_TILE_LANE;
+    const int d = kvt_tile_row_size(tile), group = lane ? tile->term_group : tile->lane_group;
+    Table t = {};
+    t.meaning = f->meaning, t.scale = f->scale;
+    t.scale_bytes = f->scale == KVT_SCALE_NONE ? 0 : f->scale == KVT_SCALE_F32 ? 4 : f->scale == KVT_SCALE_F16 ? 2 : 1;
+    t.n_lists = group < d ? d / group : 1;
+    while (1 << t.group_log < group) t.group_log++;
+    t.halves = !lane && group < KVT_BLOCK_LANES;
+    for (int i = 0; f->meaning == KVT_MEANING_TABLE && i < 1 << f->bits; i++) {
+        const uint32_t half = kvt_f16_from_f32(f->table[i]);
+        t.low[i / 4] |= (half & 255) << i % 4 * 8;
+        t.high[i / 4] |= half >> 8 << i % 4 * 8;
     }
-    for (int k = 0; k < KVT_CLASSES; k++) {
-        const struct kvt_class *of = &classes.of[k];
-        c.of[k] = (uint32_t)of->bits << 26;
-        for (int p = 0; p < of->n_parts; p++)
-            c.of[k] |= (uint32_t)(first[of->part[p].width] + of->part[p].at) << 10 * p | (uint32_t)of->part[p].width
-                                                                                             << (20 + 3 * p);
-    }
-    c.scales = (uint32_t)block.scales, c.zeros = (uint32_t)block.zeros;
-    c.head_bytes = (uint32_t)block.factors;
-    c.block_bytes = (uint32_t)tile->block_bytes;
-    return c;
+    return t;
 }
 
 static Side side_of(const struct kvt_tile *tile, uint32_t offset) {
@@ -93,19 +77,18 @@ static Side side_of(const struct kvt_tile *tile, uint32_t offset) {
     side.scale_bytes = (uint32_t)tile->scale_bytes;
     side.bits = plain ? 0 : tile->format.bits;
     side.group = side.lane ? tile->term_group : tile->lane_group;
-    side.per = side.group / 32;
+    side.per = side.group < 32 ? 1 : side.group / 32;
     while (1 << side.per_log < side.per) side.per_log++;
     side.groups = tile->n_lanes > side.group ? tile->n_lanes / side.group : 1;
     side.code_offset = plain ? 0 : tile->format.offset;
     side.flip = tile->flip;
     side.has_zero = !plain && tile->format.has_zero;
     side.has_factor = !plain && tile->n_slices > 0;
+    side.tabled = !plain && tile->kind != KVT_TILE_CLASS && tile->format.meaning != KVT_MEANING_INTEGER;
+    if (side.tabled) side.table = table_of(tile);
     side.classed = tile->kind == KVT_TILE_CLASS;
     side.logs = !plain && tile->format.scale == KVT_SCALE_LOG && !side.classed;
-    if (side.classed)
-        side.classes = classes_of(tile);
-    else if (!plain)
-        set_planes(&side);
+    if (!plain && !side.classed) set_planes(&side);
     return side;
 }
 
@@ -121,7 +104,7 @@ static Page page_of(const struct kvt_cuda_page *page) {
 static bool knows_side(const struct kvt_tile *tile, int d, int n_columns) {
     const struct kvt_format *f = &tile->format;
     if (tile->kind == KVT_TILE_PLAIN) return tile->number == KVT_NUMBER_F16;
-    if (tile->kind == KVT_TILE_CLASS) return KNOWS_CLASSES && d == 128 && n_columns == KVT_CUDA_FEW_COLUMNS;
+    if (tile->kind == KVT_TILE_CLASS) return d == 128 && n_columns == KVT_CUDA_FEW_COLUMNS;
     if (f->meaning != KVT_MEANING_INTEGER || tile->n_slices > 1 || (tile->n_slices && f->offset)) return false;
     const int group = tile->kind == KVT_TILE_LANE ? tile->term_group : tile->lane_group;
     if (group < 32 || (group & (group - 1)) || (d % group != 0 && group < d)) return false;
@@ -130,14 +113,32 @@ static bool knows_side(const struct kvt_tile *tile, int d, int n_columns) {
     return !(tile->side == KVT_SIDE_K && tile->kind == KVT_TILE_FOLD && (f->offset || !f->has_zero));
 }
 
+// Whether both sides have codes that attend_table.cuh reads.
+static bool knows_tables(const struct kvt_tile *k, const struct kvt_tile *v, int d, int n_columns) {
+    if (k->kind != KVT_TILE_LANE || v->kind != KVT_TILE_FOLD || d != 128 || n_columns != KVT_CUDA_FEW_COLUMNS)
+        return false;
+    for (const struct kvt_tile *tile : {k, v}) {
+        const struct kvt_format *f = &tile->format;
+        const int group = tile->kind == KVT_TILE_LANE ? tile->term_group : tile->lane_group;
+        const bool floats = f->meaning == KVT_MEANING_E4M3 || f->meaning == KVT_MEANING_E5M2;
+        if (!(floats ? f->bits == 8 : f->meaning == KVT_MEANING_TABLE && f->bits <= 4)) return false;
+        if (f->has_zero || tile->n_slices || group < 16 || (group & (group - 1)) || tile->flip) return false;
+        if (f->scale == KVT_SCALE_LOG || f->scale == KVT_SCALE_SHIFT) return false;
+    }
+    return true;
+}
+
 // Whether the kernels of attend_kernel.cuh read these pages: keys and values both packed or both not.
 static bool knows(const struct kvt_cuda_page *body, const struct kvt_cuda_page *plain, int n_columns) {
     const struct kvt_tile *k = &body->tile[KVT_SIDE_K], *v = &body->tile[KVT_SIDE_V];
     const int d = kvt_tile_row_size(k);
     if (d != kvt_tile_row_size(v) || (d != 64 && d != 128 && d != 256)) return false;
+    if (knows_tables(k, v, d, n_columns))
+        return plain->tile[KVT_SIDE_K].number == KVT_NUMBER_F16 && plain->tile[KVT_SIDE_V].number == KVT_NUMBER_F16;
     for (int side = 0; side < KVT_SIDE_COUNT; side++)
         if (!knows_side(&body->tile[side], d, n_columns) || !knows_side(&plain->tile[side], d, n_columns)) return false;
-    if (k->kind == KVT_TILE_CLASS && (v->format.bits > 4 || !v->format.has_zero || v->n_slices)) return false;
+    if (k->kind == KVT_TILE_CLASS && (v->format.bits != k->format.bits || !v->format.has_zero || v->n_slices))
+        return false;
     return (k->kind == KVT_TILE_PLAIN) == (v->kind == KVT_TILE_PLAIN);
 }
 

@@ -19,45 +19,64 @@ extern "C" {
 
 namespace kvt {
 
-// A unit of such keys in its slot: codes of two blocks, the tile's head with scales and zeros, the rows' factors; then what the warp makes: the
-// queries at their places, eight columns of each, and the middles of all channels, in two f16 that add up to each.
-template <int D, int NB> struct ClassSlot {
-    __host__ __device__ static __forceinline__ uint32_t head(const Classes &k) { return 2 * k.block_bytes; }
-    __host__ __device__ static __forceinline__ uint32_t factors(const Classes &k) { return head(k) + k.head_bytes; }
-    __host__ __device__ static __forceinline__ uint32_t queries(const Classes &k) { return factors(k) + 64; }
-    __host__ __device__ static __forceinline__ uint32_t middles(const Classes &k) {
-        return queries(k) + NB * k.n_places * 16;
+// What a class of channels has in codes of BITS in the middle: the widths of the two parts of its codes, and where its queries begin for each.
+struct ClassOf {
+    int first, bits; // place of its first channel; of its codes
+    int width[2], place[2];
+};
+// Heads of 128. Planes lie one after another in a block: of 1 bit, of 4, of 2; queries are laid out for those of 4 bits, of 2, of 1.
+template <int BITS> struct ClassLayout {
+    static constexpr int STEPS_4 = BITS == 4   ? 3
+                                   : BITS == 3 ? 1
+                                               : 0,
+                         STEPS_2 = BITS == 4 ? 1 : 3, STEPS_1 = 2; // 32s of places
+    static constexpr int VECTOR_1 = 0, VECTOR_4 = 2, VECTOR_2 = 2 + 4 * STEPS_4, VECTORS = 4 * BITS;
+    static constexpr int PLACE_4 = 0, PLACE_2 = 32 * STEPS_4, PLACE_1 = PLACE_2 + 32 * STEPS_2, PLACES = PLACE_1 + 64;
+    static __device__ __forceinline__ constexpr ClassOf of(int k) {
+        if (BITS == 4)
+            return k == 0   ? ClassOf{0, 5, {4, 1}, {PLACE_4, PLACE_1}}
+                   : k == 1 ? ClassOf{32, 4, {4, 0}, {PLACE_4 + 32, 0}}
+                            : ClassOf{96, 3, {2, 1}, {PLACE_2, PLACE_1 + 32}};
+        if (BITS == 3)
+            return k == 0   ? ClassOf{0, 4, {4, 0}, {PLACE_4, 0}}
+                   : k == 1 ? ClassOf{32, 3, {2, 1}, {PLACE_2, PLACE_1}}
+                            : ClassOf{96, 2, {2, 0}, {PLACE_2 + 64, 0}};
+        return k == 0   ? ClassOf{0, 3, {2, 1}, {PLACE_2, PLACE_1}}
+               : k == 1 ? ClassOf{32, 2, {2, 0}, {PLACE_2 + 32, 0}}
+                        : ClassOf{96, 1, {1, 0}, {PLACE_1 + 32, 0}};
     }
-    __host__ static size_t bytes(const Classes &k) { return middles(k) + 4 * D; }
+    // A unit in its slot: codes of two blocks, the tile's head with scales and zeros, the rows' factors; then what the warp makes: the queries at
+    // their places, eight columns of each, and the middles of all channels, in two f16 that add up to each.
+    static constexpr int SCALES = 64, ZEROS = 192, FACTORS = 448; // in the tile, whose head these bytes are
+    static constexpr int BLOCK = 128 * VECTORS, HEAD = 2 * BLOCK, ROWS = HEAD + FACTORS, QUERIES = ROWS + 64,
+                         MIDDLES = QUERIES + 16 * PLACES, BYTES = MIDDLES + 512;
 };
 
 // Vectors are turned by their number, so that the four of an octet's 4-bit codes, or the two of 2-bit codes, meet no bank twice.
 __device__ __forceinline__ uint32_t class_chunk(int vector, int chunk) {
     return vector * 128 + 16 * (chunk ^ 2 * (vector & 3));
 }
-template <int D, int NB>
-__device__ __forceinline__ void fetch_class_keys(uint32_t slot, const char *tile, const Side &k, int half, int lane) {
-    using S = ClassSlot<D, NB>;
-    const Classes &of = k.classes;
-    const char *codes = tile + k.codes[2 * half] + 16 * lane; // two blocks, one after the other
+template <int BITS>
+__device__ __forceinline__ void fetch_class_keys(uint32_t slot, const char *tile, int half, int lane) {
+    using L = ClassLayout<BITS>;
+    const char *codes = tile + L::FACTORS + 128 + half * L::HEAD + 16 * lane; // two blocks, one after the other
     const uint32_t to = slot + class_chunk(lane / 8, lane % 8);
 #pragma unroll
-    for (int i = 0; i < D / 16; i++) // of 4 bits in the middle
-        if (512 * i + 16 * lane < (int)(2 * of.block_bytes)) copy16(to + 512 * i, codes + 512 * i);
-    for (int i = lane; i < (int)of.head_bytes / 16; i += 32) copy16(slot + S::head(of) + 16 * i, tile + 16 * i);
-    if (lane < 4) copy16(slot + S::factors(of) + 16 * lane, tile + k.factors[2 * half] + 16 * lane);
+    for (int i = 0; i < L::HEAD / 512; i++) copy16(to + 512 * i, codes + 512 * i);
+    if (lane < L::FACTORS / 16) copy16(slot + L::HEAD + 16 * lane, tile + 16 * lane);
+    if (lane < 4) copy16(slot + L::ROWS + 16 * lane, tile + L::FACTORS + 64 * half + 16 * lane);
 }
 
 // Where place p of the queries lies, so that the eight lines of a matrix that load_transposed takes meet no bank twice.
 __device__ __forceinline__ int turned_place(int p) { return p ^ ((p >> 3 & 1) | (p >> 4 & 1) << 2); }
 
 // Places of channels 4 lane .. 4 lane + 3, a byte each, of a map whose classes have other sizes than they should: kvt_class_read_map.
-template <int D> __device__ __noinline__ uint32_t places_of_damaged(uint32_t map, int lane) {
-    int next[KVT_CLASSES] = {0, D / 4, 3 * D / 4};
+static __device__ __noinline__ uint32_t places_of_damaged(uint32_t map, int lane) {
+    int next[KVT_CLASSES] = {0, 32, 96};
     uint32_t places = 0;
-    for (int c = 0; c < D; c++) {
+    for (int c = 0; c < 128; c++) {
         int k = min((int)(load_byte(map + c / 4) >> c % 4 * 2 & 3), KVT_CLASSES - 1);
-        const int end[KVT_CLASSES] = {D / 4, 3 * D / 4, D};
+        const int end[KVT_CLASSES] = {32, 96, 128};
         while (next[k] == end[k]) k = (k + 1) % KVT_CLASSES;
         if (c / 4 == lane) places |= (uint32_t)next[k] << c % 4 * 8;
         next[k]++;
@@ -65,28 +84,23 @@ template <int D> __device__ __noinline__ uint32_t places_of_damaged(uint32_t map
     return places;
 }
 
-// The same of any map. Classes are counted over the lanes, two of them in the halves of a word.
-template <int D> __device__ __forceinline__ uint32_t places_of(uint32_t map, int lane) {
-    const uint32_t classes = load_byte(map + lane);
-    uint32_t own = 0;
+// The same of any map: a channel is behind those of its class in lower lanes, and in its own before it.
+__device__ __forceinline__ uint32_t places_of(uint32_t map, int lane) {
+    const uint32_t classes = load_byte(map + lane), below = (1u << lane) - 1;
+    int n0 = 0, n1 = 0, all0 = 0, all1 = 0;
+#pragma unroll
+    for (int j = 0; j < 4; j++) {
+        const uint32_t k = classes >> 2 * j & 3, of0 = __ballot_sync(~0u, k == 0), of1 = __ballot_sync(~0u, k == 1);
+        n0 += __popc(of0 & below), n1 += __popc(of1 & below);
+        all0 += __popc(of0), all1 += __popc(of1);
+    }
+    if (all0 != 32 || all1 != 64) return places_of_damaged(map, lane);
+    uint32_t places = 0;
 #pragma unroll
     for (int j = 0; j < 4; j++) {
         const uint32_t k = classes >> 2 * j & 3;
-        own += k == 0 ? 1 : k == 1 ? 0x10000 : 0;
-    }
-    uint32_t all = own;
-#pragma unroll
-    for (int d = 1; d < 32; d *= 2) {
-        const uint32_t other = __shfl_up_sync(~0u, all, d);
-        if (lane >= d) all += other;
-    }
-    if (__shfl_sync(~0u, all, 31) != (D / 4 | D / 2 << 16)) return places_of_damaged<D>(map, lane);
-    uint32_t before = all - own, places = 0;
-#pragma unroll
-    for (int j = 0; j < 4; j++) {
-        const uint32_t k = classes >> 2 * j & 3, n0 = before & 0xffff, n1 = before >> 16;
-        places |= (k == 0 ? n0 : k == 1 ? D / 4 + n1 : 3 * D / 4 + (4 * lane + j - n0 - n1)) << 8 * j;
-        before += k == 0 ? 1 : k == 1 ? 0x10000 : 0;
+        places |= (k == 0 ? n0 : k == 1 ? 32 + n1 : 96 + (4 * lane + j - n0 - n1)) << 8 * j;
+        n0 += k == 0, n1 += k == 1;
     }
     return places;
 }
@@ -94,133 +108,119 @@ template <int D> __device__ __forceinline__ uint32_t places_of(uint32_t map, int
 // 2^n as f16, twice.
 __device__ __forceinline__ uint32_t power2(int n) { return (uint32_t)(15 + n) * 0x04000400u; }
 
-// Queries to their places, times the scales, and middles to their channels. by_channel: queries, see QueriesByChannel.
-template <int D, int NB>
-__device__ __forceinline__ void prepare_class(uint32_t slot, const Classes &of, uint32_t by_channel, int lane) {
-    static_assert(D == 128, "a lane takes four channels");
-    using S = ClassSlot<D, NB>;
-    const uint32_t head = slot + S::head(of), places = places_of<D>(head + KVT_CLASS_MAP, lane);
+// Queries to their places, times the scales, and middles to their channels. by_channel: see put_by_channel.
+template <int NB, int BITS>
+__device__ __forceinline__ void prepare_class(uint32_t slot, uint32_t by_channel, int lane) {
+    static_assert(NB == 1, "a place has room for eight columns");
+    using L = ClassLayout<BITS>;
+    const uint32_t head = slot + L::HEAD, places = places_of(head + KVT_CLASS_MAP, lane);
     const uint2 words = load2(head);
     const float2 most01 = __half22float2(halves_of(words.x)), most2 = __half22float2(halves_of(words.y));
-    uint32_t high[2], low[2];
-    float before = 0;
+    uint32_t scales[4], zeros[4];
+    uint4 q[4];
 #pragma unroll
     for (int j = 0; j < 4; j++) {
-        const int place = places >> 8 * j & 255, k = place < D / 4 ? 0 : place < 3 * D / 4 ? 1 : 2;
-        const uint32_t its = k == 0 ? of.of[0] : k == 1 ? of.of[1] : of.of[2];
-        const int rank = place - (k == 0   ? 0
-                                  : k == 1 ? D / 4
-                                           : 3 * D / 4),
-                  odd = rank >> 2 & 1; // its quad in the octet
-        const int width0 = its >> 20 & 7, width1 = its >> 23 & 7, bits = its >> 26;
+        const int place = places >> 8 * j & 255;
+        scales[j] = load_byte(head + L::SCALES + place), zeros[j] = load_half(head + L::ZEROS + 2 * place);
+        q[j] = load4(by_channel + (j * 32 + lane) * 16);
+    }
+    float middle[4];
+#pragma unroll
+    for (int j = 0; j < 4; j++) {
+        const int place = places >> 8 * j & 255, k = place < 32 ? 0 : place < 96 ? 1 : 2;
+        const ClassOf c0 = L::of(0), c1 = L::of(1), c2 = L::of(2);
+#define OF(field) (k == 0 ? c0.field : k == 1 ? c1.field : c2.field)
+        const int rank = place - OF(first), odd = rank >> 2 & 1; // its quad in the octet
         const float scale = (k == 0   ? most01.x
                              : k == 1 ? most01.y
                                       : most2.x) *
-                            exp2_of((float)load_byte(head + of.scales + place) * (-1.f / KVT_CLASS_SCALE_PER));
-        const float zero = __half22float2(halves_of(load_half(head + of.zeros + 2 * place))).x;
-        const float middle = fmaf(scale, 0.5f * (float)((1 << bits) - 1), zero);
-        if (j % 2) {
-            const float2 f = __half22float2(halves_of(high[j / 2] = pack(before, middle)));
-            low[j / 2] = pack(before - f.x, middle - f.y);
-        }
-        before = middle;
+                            exp2_of((float)scales[j] * (-1.f / KVT_CLASS_SCALE_PER));
+        middle[j] = fmaf(scale, 0.5f * (float)((1 << OF(bits)) - 1), __half22float2(halves_of(zeros[j])).x);
+        const int width0 = OF(width[0]), width1 = OF(width[1]);
         const uint32_t times = splat(scale), down0 = power2(odd ? -width0 : 0),
-                       up1 = power2(width0 - (odd ? width1 : 0));
-        const uint32_t to = slot + S::queries(of);
-#pragma unroll
-        for (int nb = 0; nb < NB; nb++) {
-            uint4 q = load4(by_channel + ((nb * 4 + j) * 32 + lane) * 16);
-            q.x = mul2(q.x, times), q.y = mul2(q.y, times), q.z = mul2(q.z, times), q.w = mul2(q.w, times);
-            store4(to + (nb * of.n_places + turned_place((its & 1023) + rank)) * 16,
-                   make_uint4(mul2(q.x, down0), mul2(q.y, down0), mul2(q.z, down0), mul2(q.w, down0)));
-            if (width1)
-                store4(to + (nb * of.n_places + turned_place((its >> 10 & 1023) + rank)) * 16,
-                       make_uint4(mul2(q.x, up1), mul2(q.y, up1), mul2(q.z, up1), mul2(q.w, up1)));
-        }
+                       up1 = power2(width0 - (odd ? width1 : 0)), to = slot + L::QUERIES;
+        uint4 x = q[j];
+        x.x = mul2(x.x, times), x.y = mul2(x.y, times), x.z = mul2(x.z, times), x.w = mul2(x.w, times);
+        store4(to + turned_place(OF(place[0]) + rank) * 16,
+               make_uint4(mul2(x.x, down0), mul2(x.y, down0), mul2(x.z, down0), mul2(x.w, down0)));
+        if (width1)
+            store4(to + turned_place(OF(place[1]) + rank) * 16,
+                   make_uint4(mul2(x.x, up1), mul2(x.y, up1), mul2(x.z, up1), mul2(x.w, up1)));
+#undef OF
     }
-    const uint32_t middles = slot + S::middles(of) + 8 * lane;
-    store2(middles, make_uint2(high[0], high[1]));
-    store2(middles + 2 * D, make_uint2(low[0], low[1]));
+    const uint32_t high0 = pack(middle[0], middle[1]), high1 = pack(middle[2], middle[3]);
+    const float2 f0 = __half22float2(halves_of(high0)), f1 = __half22float2(halves_of(high1));
+    const uint32_t middles = slot + L::MIDDLES + 8 * lane;
+    store2(middles, make_uint2(high0, high1));
+    store2(middles + 256,
+           make_uint2(pack(middle[0] - f0.x, middle[1] - f0.y), pack(middle[2] - f1.x, middle[3] - f1.y)));
 }
 
-// All 32s of places of the plane of codes of W bits. h: the sum of what is multiplied with all codes at their largest.
-template <int D, int NB, int W>
-__device__ __forceinline__ void add_class_plane(Sums<NB> &s, float (&h)[NB][4], uint32_t slot, const Classes &of,
-                                                const ClassPlane &plane, int lane) {
-    using S = ClassSlot<D, NB>;
+// The plane of codes of W bits: STEPS times 32 places, from a vector and from a place of the queries on. h: the sum of what is multiplied with
+// all codes at their largest.
+template <int NB, int BITS, int W, int STEPS, int VECTOR, int PLACE>
+__device__ __forceinline__ void add_class_plane(Sums<NB> &s, float (&h)[NB][4], uint32_t slot, int lane) {
+    using L = ClassLayout<BITS>;
     const int r = lane / 4, c = lane % 4, shift = W == 4 ? 0 : W == 2 ? 4 * (c % 2) : 2 * c;
     const uint32_t mask = ((1u << W) - 1) * 0x00010001u, high = mask << W;
     // Line lane % 8 of matrices 0 to 3: terms 0 and 2, 4 and 6, 1 and 3, 5 and 7 of octets 0 to 3.
     const int line = lane % 8, matrix = lane / 8;
     const int term = 8 * (line / 2) + 4 * (matrix % 2) + matrix / 2 + 2 * (line % 2);
-    uint32_t from = slot + S::queries(of) + (plane.place + turned_place(term)) * 16;
-    int vector = plane.vector + (W == 4 ? c : W == 2 ? c / 2 : 0);
-    const int next = of.block_bytes / 128;
-#pragma unroll 1
-    for (int i = 0; i < plane.steps; i++, vector += W, from += 32 * 16) {
-        uint4 b[NB];
+    const uint32_t from = slot + L::QUERIES + (PLACE + turned_place(term)) * 16;
+    const int vector = VECTOR + (W == 4 ? c : W == 2 ? c / 2 : 0);
 #pragma unroll
-        for (int nb = 0; nb < NB; nb++) {
-            b[nb] = load_transposed(from + nb * of.n_places * 16);
-            mma(h[nb], mask, 0, high, 0, b[nb].x, b[nb].y);
-            mma(h[nb], mask, 0, high, 0, b[nb].z, b[nb].w);
-        }
+    for (int i = 0; i < STEPS; i++) {
+        const uint4 b = load_transposed(from + 512 * i);
+        mma(h[0], mask, 0, high, 0, b.x, b.y);
+        mma(h[0], mask, 0, high, 0, b.z, b.w);
 #pragma unroll
         for (int block = 0; block < 2; block++) {
-            const uint4 chunk = load4(slot + class_chunk(vector + block * next, r));
+            const uint4 chunk = load4(slot + class_chunk(vector + W * i + block * L::VECTORS, r));
 #pragma unroll
             for (int t = 0; t < 2; t++) {
                 const uint32_t x = word_of(chunk, 2 * t) >> shift, y = word_of(chunk, 2 * t + 1) >> shift;
-#pragma unroll
-                for (int nb = 0; nb < NB; nb++) {
-                    mma(s[block][t][nb], x & mask, y & mask, x & high, y & high, b[nb].x, b[nb].y);
-                    mma(s[block][t][nb], x >> 8 & mask, y >> 8 & mask, x >> 8 & high, y >> 8 & high, b[nb].z, b[nb].w);
-                }
+                mma(s[block][t][0], x & mask, y & mask, x & high, y & high, b.x, b.y);
+                mma(s[block][t][0], x >> 8 & mask, y >> 8 & mask, x >> 8 & high, y >> 8 & high, b.z, b.w);
             }
         }
     }
 }
 
 // Scores of a unit of such keys.
-template <int D, int NB>
-__device__ __forceinline__ void score_class(Sums<NB> &x, uint32_t slot, const Classes &of, const Queries<D, NB> &q,
-                                            int lane) {
-    using S = ClassSlot<D, NB>;
+template <int NB, int BITS>
+__device__ __forceinline__ void score_class(Sums<NB> &x, uint32_t slot, const Queries<128, NB> &q, int lane) {
+    using L = ClassLayout<BITS>;
     const int r = lane / 4, c = lane % 4;
-    prepare_class<D, NB>(slot, of, q.high + 2 * Queries<D, NB>::BYTES, lane);
+    prepare_class<NB, BITS>(slot, q.high + 2 * Queries<128, NB>::BYTES, lane);
     __syncwarp();
-    float h[NB][4] = {}, z[NB][4] = {};
-    const uint32_t middles = slot + S::middles(of) + (r % 2) * 2 * D + c * 16; // even lines have the larger part
+    float h[NB][4] = {}, z[4] = {};
+    const uint32_t middles = slot + L::MIDDLES + (r % 2) * 256 + c * 16; // even lines have the larger part
 #pragma unroll
-    for (int i = 0; i < D / 32; i++) {
-        const uint4 m = load4(middles + i * 64);
-#pragma unroll
-        for (int nb = 0; nb < NB; nb++) {
-            const uint4 qh = q.high_octet(nb, i, r, c), ql = q.low_octet(nb, i, r, c);
-            mma(z[nb], m.x, 0, m.y, 0, qh.x, qh.y);
-            mma(z[nb], m.z, 0, m.w, 0, qh.z, qh.w);
-            mma(z[nb], m.x, 0, m.y, 0, ql.x, ql.y);
-            mma(z[nb], m.z, 0, m.w, 0, ql.z, ql.w);
-        }
+    for (int i = 0; i < 4; i++) {
+        const uint4 m = load4(middles + i * 64), qh = q.high_octet(0, i, r, c), ql = q.low_octet(0, i, r, c);
+        mma(z, m.x, 0, m.y, 0, qh.x, qh.y);
+        mma(z, m.z, 0, m.w, 0, qh.z, qh.w);
+        mma(z, m.x, 0, m.y, 0, ql.x, ql.y);
+        mma(z, m.z, 0, m.w, 0, ql.z, ql.w);
     }
-    add_class_plane<D, NB, 4>(x, h, slot, of, of.plane[0], lane);
-    add_class_plane<D, NB, 2>(x, h, slot, of, of.plane[1], lane);
-    add_class_plane<D, NB, 1>(x, h, slot, of, of.plane[2], lane);
+    add_class_plane<NB, BITS, 4, L::STEPS_4, L::VECTOR_4, L::PLACE_4>(x, h, slot, lane);
+    add_class_plane<NB, BITS, 2, L::STEPS_2, L::VECTOR_2, L::PLACE_2>(x, h, slot, lane);
+    add_class_plane<NB, BITS, 1, L::STEPS_1, L::VECTOR_1, L::PLACE_1>(x, h, slot, lane);
+    float middle[2], less[2];
+#pragma unroll
+    for (int e = 0; e < 2; e++) middle[e] = z[e] + __shfl_xor_sync(~0u, z[e], 4), less[e] = -0.5f * h[0][e];
 #pragma unroll
     for (int block = 0; block < 2; block++) {
-        const uint32_t stored = load_word(slot + S::factors(of) + 32 * block + 4 * r);
+        const uint32_t stored = load_word(slot + L::ROWS + 32 * block + 4 * r);
         float factor[4];
 #pragma unroll
         for (int i = 0; i < 4; i++)
             factor[i] = exp2_of((float)(int8_t)(stored >> 8 * i) * (1.f / KVT_CLASS_FACTOR_PER)) * SUBNORMALS;
 #pragma unroll
-        for (int nb = 0; nb < NB; nb++)
+        for (int t = 0; t < 2; t++)
 #pragma unroll
-            for (int e = 0; e < 4; e++) {
-                const float middle = z[nb][e % 2] + __shfl_xor_sync(~0u, z[nb][e % 2], 4), less = -0.5f * h[nb][e % 2];
-                x[block][0][nb][e] = fmaf(factor[e / 2], x[block][0][nb][e] + less, middle);
-                x[block][1][nb][e] = fmaf(factor[2 + e / 2], x[block][1][nb][e] + less, middle);
-            }
+            for (int e = 0; e < 4; e++)
+                x[block][t][0][e] = fmaf(factor[2 * t + e / 2], x[block][t][0][e] + less[e % 2], middle[e % 2]);
     }
 }
 

@@ -15,12 +15,13 @@
 #include "backend/cuda/attend_class.cuh"
 #include "backend/cuda/attend_four.cuh"
 #include "backend/cuda/attend_merge.cuh"
+#include "backend/cuda/attend_table.cuh"
 
 namespace kvt {
 
 // Warps of a block: 8 have 255 registers each, 12 have 168, in which the sums of a kernel for any codes do not fit.
 template <int D, int NB, Keys K>
-constexpr int MOST_WARPS = IS_FOUR<K> || K == CLASS || Shape<D, NB>::MOST_WARPS < 8 ? Shape<D, NB>::MOST_WARPS : 8;
+constexpr int MOST_WARPS = IS_FOUR<K> || CLASS_BITS<K> || Shape<D, NB>::MOST_WARPS < 8 ? Shape<D, NB>::MOST_WARPS : 8;
 
 // Where a warp is in the block's shares: the unit that it fetches next, and the address of its page, which is fetched a unit earlier.
 struct Cursor {
@@ -294,7 +295,11 @@ template <int D, int NB> struct Walk {
                 w[b].n[nb][0] = lows(t[0], t[1]), w[b].n[nb][1] = lows(t[2], t[3]);
                 w[b].n[nb][2] = highs(t[0], t[1]), w[b].n[nb][3] = highs(t[2], t[3]);
             }
-        mix<D, NB, V>(mixed, slot, a.body.v, w, lane);
+        if constexpr (V == TABLED)
+            a.body.v.bits == 8 ? mix_table<NB, true>(mixed, slot, a.body.v, w, lane)
+                               : mix_table<NB, false>(mixed, slot, a.body.v, w, lane);
+        else
+            mix<D, NB, V>(mixed, slot, a.body.v, w, lane);
     }
 
     template <int GROUP> __device__ __forceinline__ void mix_body_four(const Sums<NB> &x, uint32_t slot) {
@@ -355,8 +360,10 @@ __global__ void __launch_bounds__(32 * MOST_WARPS<D, NB, K>, 1) attend_kernel(co
             if (cursor.coded) {
                 if constexpr (IS_FOUR<K>)
                     fetch_four_keys<BY_TOKEN<K>, KEY_GROUP<K>>(key_slot, cursor.tile(), cursor.part(), lane);
-                else if constexpr (K == CLASS)
-                    fetch_class_keys<D, NB>(key_slot, cursor.tile(), a.body.k, cursor.part(), lane);
+                else if constexpr (K == TABLE)
+                    fetch_table_keys(key_slot, cursor.tile(), a.body.k, cursor.part(), lane);
+                else if constexpr (CLASS_BITS<K>)
+                    fetch_class_keys<CLASS_BITS<K>>(key_slot, cursor.tile(), cursor.part(), lane);
                 else
                     fetch_keys<D, K>(key_slot, cursor.tile(), a.body.k, cursor.part(), lane);
             } else
@@ -370,6 +377,8 @@ __global__ void __launch_bounds__(32 * MOST_WARPS<D, NB, K>, 1) attend_kernel(co
                 if constexpr (IS_FOUR_V<V>)
                     fetch_four_values<VALUE_GROUP<V>>(value_slot, cursor.tile() + FOUR_KEY_BYTES<K>, cursor.part(),
                                                       lane);
+                else if constexpr (V == TABLED)
+                    fetch_table_values(value_slot, cursor.tile(), a.body.v, cursor.part(), lane);
                 else
                     fetch_body_values<D, V>(value_slot, cursor.tile(), a.body.v, cursor.part(), lane);
             } else
@@ -412,8 +421,12 @@ __global__ void __launch_bounds__(32 * MOST_WARPS<D, NB, K>, 1) attend_kernel(co
                     turn_four_keys(key_slot, FourKeys<false, KEY_GROUP<K>>::HEADS / 512, lane);
                     __syncwarp();
                     score_four_fold<NB, KEY_GROUP<K>>(x, key_slot, body.high, lane);
-                } else if constexpr (K == CLASS) {
-                    score_class<D, NB>(x, key_slot, a.body.k.classes, body, lane);
+                } else if constexpr (K == TABLE) {
+                    unpack_table_scales(key_slot, a.body.k, true, lane);
+                    a.body.k.bits == 8 ? score_table<NB, true>(x, key_slot, a.body.k, body, lane)
+                                       : score_table<NB, false>(x, key_slot, a.body.k, body, lane);
+                } else if constexpr (CLASS_BITS<K>) {
+                    score_class<NB, CLASS_BITS<K>>(x, key_slot, body, lane);
                 } else {
                     score<D, NB, K>(x, key_slot, a.body.k, body, lane);
                 }
@@ -430,6 +443,9 @@ __global__ void __launch_bounds__(32 * MOST_WARPS<D, NB, K>, 1) attend_kernel(co
                     walk.fit_scale(fmaxf(most.x, most.y), 0);
                     __syncwarp();
                     walk.template mix_body_four<VALUE_GROUP<V>>(x, value_slot);
+                } else if constexpr (V == TABLED) {
+                    unpack_table_scales(value_slot, a.body.v, false, lane);
+                    walk.template mix_body<V>(x, value_slot);
                 } else {
                     if (a.body.v.logs) unpack_log_scales<D>(value_slot, a.body.v, lane);
                     walk.fit(value_slot);

@@ -10,9 +10,13 @@
 namespace kvt {
 
 template <int D, int NB> static void set_slots(Args *args) {
-    size_t keys =
-               args->body.k.classed ? ClassSlot<D, NB>::bytes(args->body.k.classes) : KeySlot<D>::bytes(args->body.k),
-           values = ValueSlot<D>::bytes(args->body.v);
+    const Side &k = args->body.k, &v = args->body.v;
+    size_t keys = k.tabled    ? TableSlot::bytes(k)
+                  : k.classed ? (k.bits == 4   ? ClassLayout<4>::BYTES
+                                 : k.bits == 3 ? ClassLayout<3>::BYTES
+                                               : ClassLayout<2>::BYTES)
+                              : KeySlot<D>::bytes(k);
+    size_t values = v.tabled ? TableSlot::bytes(v) : ValueSlot<D>::bytes(v);
     const size_t plain = KeySlot<D>::bytes(args->plain.k);
     if (keys < plain) keys = plain;
     if (values < plain) values = plain;
@@ -54,9 +58,10 @@ template <int D, int NB, Keys K, Values V> cudaError_t launch_one(Args *args, cu
     X(FOLD_TWO, TWO_ZEROS)                                                                                             \
     X(LANE_TWO, TWO_ZEROS)                                                                                             \
     X(LANE_TWO, TWO_OFFSET)                                                                                            \
-    X(CLASS, FOUR_ZEROS)                                                                                               \
-    X(CLASS, TWO_ZEROS)                                                                                                \
-    X(CLASS, ONE_ZEROS)
+    X(CLASS_4, FOUR_ZEROS)                                                                                             \
+    X(CLASS_3, TWO_ZEROS)                                                                                              \
+    X(CLASS_2, ONE_ZEROS)                                                                                              \
+    X(TABLE, TABLED)
 // And for 16 columns.
 #define KVT_CUDA_KNOWN_WIDE(X)                                                                                         \
     X(FOLD_FOUR_32, FOUR_32)                                                                                           \
@@ -72,7 +77,8 @@ KVT_CUDA_KNOWN_WIDE(X)
 #endif
 
 static inline Keys keys_of(const Side &k) {
-    if (k.classed) return CLASS;
+    if (k.classed) return k.bits == 4 ? CLASS_4 : k.bits == 3 ? CLASS_3 : CLASS_2;
+    if (k.tabled) return TABLE;
     if (k.bits == 0 || k.has_factor) return ANY_KEYS;
     if (k.bits == 4) {
         if (!k.has_zero || k.code_offset) return ANY_KEYS;
@@ -82,6 +88,7 @@ static inline Keys keys_of(const Side &k) {
     return k.planes[1].width ? k.lane ? LANE_TWO : FOLD_TWO : ANY_KEYS;
 }
 static inline Values values_of(const Side &v) {
+    if (v.tabled) return TABLED;
     if (v.bits == 0 || v.has_factor) return ANY_VALUES;
     if (v.bits == 4) {
         if (!v.has_zero || v.code_offset || v.logs) return ANY_VALUES;
@@ -98,9 +105,10 @@ static inline Values class_values_of(const Side &v) {
 template <int D, int NB> cudaError_t launch(Args *args, cudaStream_t stream) {
     if constexpr (D == 128 && NB == 1) {
         const Keys k = keys_of(args->body.k);
-        const Values v = k == CLASS ? class_values_of(args->body.v) : values_of(args->body.v);
+        const Values v = args->body.k.classed ? class_values_of(args->body.v) : values_of(args->body.v);
 #define X(keys, values)                                                                                                \
-    if (!args->rotated_k && (k == CLASS || !args->rotated_v) && k == keys && v == values)                              \
+    if ((k == TABLE || !args->rotated_k) && (args->body.k.classed || k == TABLE || !args->rotated_v) && k == keys &&   \
+        v == values)                                                                                                   \
         return launch_one<D, NB, keys, values>(args, stream);
         KVT_CUDA_KNOWN(X)
 #undef X

@@ -171,7 +171,7 @@ __device__ __forceinline__ void mix(Mixed<D, NB> &mixed, uint32_t slot, const Si
 template <int D, int NB>
 __device__ __forceinline__ void settle(Mixed<D, NB> &mixed, const Side &v, bool rotated, int lane) {
     const int c = lane % 4, r = lane / 4;
-    if (!v.has_factor) {
+    if (!v.has_factor && !v.tabled) {
         const float unit = v.code_offset ? SUBNORMALS : 1.f;
 #pragma unroll
         for (int nb = 0; nb < NB; nb++) {

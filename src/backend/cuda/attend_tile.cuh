@@ -14,19 +14,19 @@ enum { MAX_BLOCKS = 8 };
 
 // What a kernel knows of the keys and values of the body when it is compiled: that keys are by channel or by token, with codes of four
 // bits or of two planes, and what values have beside scales. A kernel for any is 1.3 times slower: its code is long.
-enum Keys { ANY_KEYS, FOLD_FOUR_32, FOLD_FOUR_64, LANE_FOUR_64, FOLD_TWO, LANE_TWO, CLASS };
-enum Values { ANY_VALUES, FOUR_32, FOUR_64, TWO_ZEROS, TWO_OFFSET, FOUR_ZEROS, ONE_ZEROS };
+enum Keys { ANY_KEYS, FOLD_FOUR_32, FOLD_FOUR_64, LANE_FOUR_64, FOLD_TWO, LANE_TWO, CLASS_4, CLASS_3, CLASS_2, TABLE };
+enum Values { ANY_VALUES, FOUR_32, FOUR_64, TWO_ZEROS, TWO_OFFSET, FOUR_ZEROS, ONE_ZEROS, TABLED };
 
-// Keys of three widths (attend_class.cuh): a plane of a block's codes, and where the queries' places begin for it. Made by the host.
-struct ClassPlane {
-    int vector, steps, place; // the first vector of the block; 32s of places
-};
-struct Classes {
-    ClassPlane plane[3]; // of 4, 2 and 1 bits
-    // Of each class: the places of both parts of its first code, 10 bits each; their widths and that of codes, 3 bits each.
-    uint32_t of[3];
-    uint32_t scales, zeros, head_bytes, block_bytes; // of the tile: of the head, with scales and zeros
-    int n_places;                                    // of queries, over all planes
+// Keys of three widths (attend_class.cuh), by the middle one.
+template <Keys K> constexpr int CLASS_BITS = K == CLASS_4 ? 4 : K == CLASS_3 ? 3 : K == CLASS_2 ? 2 : 0;
+
+// Codes that are 8-bit floats or index a table (attend_table.cuh): what they mean, and their scales.
+struct Table {
+    int meaning, scale, scale_bytes; // kvt_meaning, kvt_scale; of a stored scale
+    int group_log;                   // of keys: of channels that share a scale, 31: all
+    int n_lists;                     // of scales: groups of channels
+    bool halves;                     // of values: groups are half a block of 32
+    uint32_t low[4], high[4];        // the table's f16, their lower and upper bytes
 };
 
 // One side of a page: where its parts lie, from the head's first byte on.
@@ -44,7 +44,8 @@ struct Side {
     uint32_t flip;
     bool lane, has_zero, has_factor;
     bool classed, logs; // keys of three widths; scales and zeros of values are a byte each
-    Classes classes;
+    bool tabled;        // codes are no whole numbers
+    Table table;
 };
 
 struct Page {

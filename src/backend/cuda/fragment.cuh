@@ -115,6 +115,12 @@ __device__ __forceinline__ void copies_begun() { asm volatile("cp.async.commit_g
 template <int N> __device__ __forceinline__ void wait_for_copies() { // until N groups are on their way
     asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
 }
+// Two e4m3 as two f16.
+__device__ __forceinline__ uint32_t halves_of_e4m3(uint32_t bytes) {
+    uint32_t x;
+    asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(x) : "h"((uint16_t)bytes));
+    return x;
+}
 // Adds to a number of the device's memory: what this thread wrote before is seen by whoever sees the sum. Returns what it was.
 __device__ __forceinline__ int add_in_order(int32_t *to, int x) {
     int before;

@@ -13,14 +13,12 @@ extern "C" {
 #include "base/num.h"
 }
 
-/* SUM_LANES: sums that kvt_rms_norm keeps apart. FEW_*: warps of a block, rows of a matrix that a warp has at a time, elements of a
- * vector. */
+/* SUM_LANES: sums that kvt_rms_norm keeps apart. FEW_*: warps of a block, elements of a vector and of a warp's vectors. */
 enum {
     ROW_THREADS = 256,
     HEAD_THREADS = 32,
     SUM_LANES = 16,
     FEW_WARPS = 4,
-    FEW_MATRIX_ROWS = 4,
     FEW_VECTOR = 8,
     FEW_STEP = KVT_WARP * FEW_VECTOR
 };
@@ -32,6 +30,7 @@ KVT_DEVICE float norm_scale(const float *x, float *sums, int n, float eps) {
     const int lane = (int)threadIdx.x;
     if (lane < SUM_LANES) {
         float sum = 0;
+#pragma unroll 8
         for (int i = lane; i < n / SUM_LANES * SUM_LANES; i += SUM_LANES) sum += x[i] * x[i];
         sums[lane] = sum;
     }
@@ -141,10 +140,10 @@ KVT_DEVICE void load_whole_inputs(float (&to)[FEW_VECTOR], const float *from) {
 }
 
 /* Where a warp's rows are: of which matrix, from which on. False: it has none. Matrices follow each other in whole steps of rows. */
-KVT_DEVICE bool find_rows(const struct kvt_cuda_products &a, int *which, int64_t *first) {
-    int64_t at = ((int64_t)blockIdx.x * FEW_WARPS + warp_in_block()) * FEW_MATRIX_ROWS;
+KVT_DEVICE bool find_rows(const struct kvt_cuda_products &a, int step, int *which, int64_t *first) {
+    int64_t at = ((int64_t)blockIdx.x * FEW_WARPS + warp_in_block()) * step;
     for (int i = 0; i < a.n_outputs; i++) {
-        const int64_t end = kvt_round_up(a.w[i].n_out, FEW_MATRIX_ROWS);
+        const int64_t end = kvt_round_up(a.w[i].n_out, step);
         if (at < end) {
             *which = i;
             *first = at;
@@ -155,33 +154,50 @@ KVT_DEVICE bool find_rows(const struct kvt_cuda_products &a, int *which, int64_t
     return false;
 }
 
-/* A warp takes FEW_MATRIX_ROWS rows of a matrix with all N inputs; its lanes take vectors in turn, and are added at the end. */
-template <int N> KVT_KERNEL(FEW_WARPS *KVT_WARP) products_few(KVT_ARGS struct kvt_cuda_products a) {
+/* A warp takes ROWS rows of a matrix with all N inputs; its lanes take vectors in turn, and are added at the end. The vectors of STEPS
+ * turns are on their way together: that, and not arithmetic, decides the speed. */
+template <int N, int ROWS, int STEPS>
+KVT_KERNEL(FEW_WARPS *KVT_WARP)
+products_few(KVT_ARGS struct kvt_cuda_products a) {
     int which;
     int64_t first;
-    if (!find_rows(a, &which, &first)) return;
+    if (!find_rows(a, ROWS, &which, &first)) return;
     const struct kvt_compute_matrix &w = a.w[which];
     const int lane = thread_in_warp();
     const bool whole = w.n_in % FEW_VECTOR == 0;
-    const uint16_t *rows[FEW_MATRIX_ROWS];
-    float sums[FEW_MATRIX_ROWS][N] = {};
-    for (int r = 0; r < FEW_MATRIX_ROWS; r++) rows[r] = w.halves + KVT_MIN(first + r, w.n_out - 1) * w.ld;
-    for (int64_t at = lane * FEW_VECTOR; at < w.n_in; at += FEW_STEP) {
-        struct words4 words[FEW_MATRIX_ROWS];
-        for (int r = 0; r < FEW_MATRIX_ROWS; r++) words[r] = load_words(rows[r] + at);
-        for (int t = 0; t < N; t++) {
-            const float *x = a.x + KVT_MIN(t, a.n_rows - 1) * w.n_in;
-            float in[FEW_VECTOR];
-            if (whole)
-                load_whole_inputs(in, x + at);
-            else
-                load_inputs(in, x, at, w.n_in);
-            for (int r = 0; r < FEW_MATRIX_ROWS; r++)
-                for (int e = 0; e < FEW_VECTOR; e++)
-                    sums[r][t] = fmaf(half_number(words[r].w[e / 2] >> 16 * (e % 2) & 0xFFFF), in[e], sums[r][t]);
-        }
+    const uint16_t *rows[ROWS];
+    float sums[ROWS][N] = {};
+#pragma unroll
+    for (int r = 0; r < ROWS; r++) rows[r] = w.halves + KVT_MIN(first + r, w.n_out - 1) * w.ld;
+    for (int64_t begin = lane * FEW_VECTOR; begin < w.n_in; begin += STEPS * FEW_STEP) {
+        struct words4 words[STEPS][ROWS] = {};
+#pragma unroll
+        for (int s = 0; s < STEPS; s++)
+#pragma unroll
+            for (int r = 0; r < ROWS; r++)
+                if (begin + s * FEW_STEP < w.n_in) words[s][r] = load_words(rows[r] + begin + s * FEW_STEP);
+#pragma unroll
+        for (int s = 0; s < STEPS; s++)
+#pragma unroll
+            for (int t = 0; t < N; t++) {
+                const int64_t at = begin + s * FEW_STEP;
+                const float *x = a.x + KVT_MIN(t, a.n_rows - 1) * w.n_in;
+                float in[FEW_VECTOR] = {};
+                if (whole && at < w.n_in)
+                    load_whole_inputs(in, x + at);
+                else
+                    load_inputs(in, x, at, w.n_in);
+#pragma unroll
+                for (int r = 0; r < ROWS; r++)
+#pragma unroll
+                    for (int e = 0; e < FEW_VECTOR; e++)
+                        sums[r][t] =
+                            fmaf(half_number(words[s][r].w[e / 2] >> 16 * (e % 2) & 0xFFFF), in[e], sums[r][t]);
+            }
     }
-    for (int r = 0; r < FEW_MATRIX_ROWS; r++)
+#pragma unroll
+    for (int r = 0; r < ROWS; r++)
+#pragma unroll
         for (int t = 0; t < N; t++) {
             float sum = sums[r][t];
             for (int d = KVT_WARP / 2; d > 0; d /= 2) sum += __shfl_xor_sync(~0u, sum, d);

@@ -302,13 +302,13 @@ struct any_walk {
             const int region = u < n_body ? KVT_REGION_BODY : u < n_body + n_sink ? KVT_REGION_SINK : KVT_REGION_TAIL;
             const int before = region == KVT_REGION_BODY ? 0 : region == KVT_REGION_SINK ? n_body : n_body + n_sink;
             const int row = (seq.first_unit[region] + u - before) * ANY_ROWS, plain = region != KVT_REGION_BODY;
-            const packed_side &k = a.side[plain][KVT_SIDE_K];
+            const packed_side &k = a.side[plain][KVT_SIDE_K], &v = a.side[plain][KVT_SIDE_V];
             if (where != plain) {
                 if (where == 0 && a.side[0][KVT_SIDE_V].tile.format.rotated) turn_back();
                 where = plain;
                 prepare_queries(k.tile.format.rotated);
                 for (int i = (int)threadIdx.x; i < 32; i += ANY_THREADS)
-                    room(a.room.tables)[i] = a.side[plain][i / 16].table[i % 16];
+                    room(a.room.tables)[i] = (i < 16 ? k : v).table[i % 16];
                 __syncthreads();
             }
             const unsigned char *head = static_cast<const unsigned char *>(seq.pages[region][row / KVT_TILE_ROWS]) +
@@ -318,9 +318,8 @@ struct any_walk {
                 if (warp_in_block() == 0) list_channels(channels(), k, head);
                 __syncthreads();
             }
-            const bool classed = k.tile.kind == KVT_TILE_CLASS;
-            if (classed) unpack_class_keys(keys(), k, head, row % KVT_TILE_ROWS, channels());
-            unpack_unit(keys(), mixed_rows(), {a.side[plain], head, row % KVT_TILE_ROWS, classed, room(a.room.tables)});
+            unpack_keys(keys(), k, head, row % KVT_TILE_ROWS, channels(), room(a.room.tables));
+            unpack_values(mixed_rows(), v, head + v.offset, row % KVT_TILE_ROWS, room(a.room.tables) + 16);
             __syncthreads();
             score();
             __syncthreads();

@@ -102,7 +102,7 @@ KVT_DEVICE void unpack_class(const unit_side &unit, const packed_side &side, con
     uint16_t *channels = reinterpret_cast<uint16_t *>(x + ROWS * rows.pitch);
     if (warp_in_block() == 0) list_channels(channels, side, tile);
     __syncthreads();
-    unpack_class_keys(rows, side, tile, row0, channels);
+    unpack_keys(rows, side, tile, row0, channels, nullptr);
     __syncthreads();
     const int row = thread_in_warp();
     for (int octet = warp_in_block(); octet < side.d / OCTET; octet += warps_of_block()) {

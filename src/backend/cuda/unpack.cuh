@@ -20,24 +20,7 @@ struct packed_side {
     float table[16];
     uint32_t offset;
     int d; /* of a row */
-    /* Of codes: logarithms of quads in a step and in a vector of each plane, vectors of a step and of its first plane. */
-    int step_log, per_log[2], step_words, plane_words;
-    int group_log; /* LANE: of terms that share a scale; 31: all do */
-    int n_blocks, last_lanes;
-    struct {
-        uint32_t scales, zeros, factors, codes;
-    } blocks[KVT_HEAD_MAX / KVT_BLOCK_LANES];
 };
-
-/* kvt_tile_block, without a division. */
-KVT_DEVICE struct kvt_block block_of(const packed_side &side, int b) {
-    struct kvt_block block;
-    block.lane = b * KVT_BLOCK_LANES;
-    block.n_lanes = b == side.n_blocks - 1 ? side.last_lanes : (int)KVT_BLOCK_LANES;
-    block.scales = side.blocks[b].scales, block.zeros = side.blocks[b].zeros;
-    block.factors = side.blocks[b].factors, block.codes = side.blocks[b].codes;
-    return block;
-}
 
 static inline struct packed_side packed_side_of(const struct kvt_cuda_page &page, enum kvt_side which) {
     struct packed_side side = {};
@@ -45,20 +28,6 @@ static inline struct packed_side packed_side_of(const struct kvt_cuda_page &page
     side.d = kvt_tile_row_size(&side.tile);
     side.offset = which == KVT_SIDE_V ? (uint32_t)page.tile[KVT_SIDE_K].bytes : 0;
     side.planes = kvt_planes_of(side.tile.format.bits);
-    while (1 << side.step_log < side.planes.step_quads) side.step_log++;
-    for (int p = 0; p < side.planes.n; p++)
-        while (side.planes.width[p] << side.per_log[p] < 8) side.per_log[p]++;
-    side.step_words = side.planes.step_quads * side.tile.format.bits / 8;
-    side.plane_words = side.planes.step_quads * side.planes.width[0] / 8;
-    side.n_blocks = kvt_tile_n_blocks(&side.tile);
-    for (int b = 0; b < side.n_blocks; b++) {
-        const struct kvt_block block = kvt_tile_block(&side.tile, b);
-        side.last_lanes = block.n_lanes;
-        side.blocks[b] = {(uint32_t)block.scales, (uint32_t)block.zeros, (uint32_t)block.factors,
-                          (uint32_t)block.codes};
-    }
-    while (side.group_log < 31 && 1 << side.group_log < side.tile.term_group) side.group_log++;
-    if (side.tile.term_group >= side.tile.n_terms) side.group_log = 31;
     if (side.tile.kind == KVT_TILE_CLASS) side.classes = kvt_classes_of(side.d, side.tile.format.bits);
     if (side.tile.kind != KVT_TILE_PLAIN && side.tile.format.meaning == KVT_MEANING_TABLE)
         memcpy(side.table, side.tile.format.table, sizeof(float) << side.tile.format.bits);
@@ -66,159 +35,131 @@ static inline struct packed_side packed_side_of(const struct kvt_cuda_page &page
     return side;
 }
 
-/* ---- octets -------------------------------------------------------------------------------------------------------------- */
-
-/* What an octet of a lane is made of, as it lies in the tile: all of it is on its way before any is waited for. PLAIN: eight numbers. Else a word of
- * each plane of codes, then four words of scales and four of zeros: of the terms, or one number of the lane in the first of them. */
-enum { SCALE_WORDS = 2, ZERO_WORDS = 6 };
-struct stored_octet {
-    uint32_t words[10];
-    uint16_t factor;
-};
-
-KVT_DEVICE uint32_t word_at(const unsigned char *at) { return __ldg(reinterpret_cast<const uint32_t *>(at)); }
-KVT_DEVICE uint32_t half_at(const unsigned char *at) { return __ldg(reinterpret_cast<const uint16_t *>(at)); }
-
-/* A number of a kind from its bits. */
-KVT_DEVICE float stored_number(enum kvt_scale kind, uint32_t bits) {
-    const uint16_t half = (uint16_t)bits;
-    switch (kind) {
-    case KVT_SCALE_F16: return load_number(KVT_NUMBER_F16, &half, 0);
-    case KVT_SCALE_F32: return kvt_f32_from_bits(bits);
-    case KVT_SCALE_E8M0: return kvt_f32_from_e8m0((uint8_t)bits);
-    case KVT_SCALE_E4M3: return kvt_f32_from_e4m3(bits & 255);
-    case KVT_SCALE_LOG: return kvt_scale_from_log((uint8_t)bits);
-    default: return 1;
-    }
-}
-KVT_DEVICE int stored_bytes(enum kvt_scale kind) {
-    return kind == KVT_SCALE_NONE ? 0 : kind == KVT_SCALE_F32 ? 4 : kind == KVT_SCALE_F16 ? 2 : 1;
-}
-
-/* Entry `index` of scales or zeros, or, unless by_lane, eight entries from there on; those of f32 stay where they are. */
-KVT_DEVICE void fetch_scales(uint32_t *to, enum kvt_scale kind, bool by_lane, const unsigned char *from, int index) {
-    const int n = stored_bytes(kind);
-    const unsigned char *at = from + index * n;
-    if (by_lane) {
-        to[0] = n == 4 ? word_at(at) : n == 2 ? half_at(at) : n == 1 ? __ldg(at) : 0;
-    } else if (n == 1 || n == 2) {
+/* Eight stored numbers of one kind, the first at entry i, a multiple of 8. */
+KVT_DEVICE void load_scales(float (&to)[OCTET], enum kvt_scale kind, const unsigned char *from, int i) {
+    union {
+        uint64_t words[4];
+        uint16_t halves[OCTET];
+        float floats[OCTET];
+        uint8_t bytes[OCTET];
+    } x;
+    const int n = kind == KVT_SCALE_F32 ? 4 : kind == KVT_SCALE_F16 ? 2 : 1; /* bytes of an entry */
+    const uint64_t *words = reinterpret_cast<const uint64_t *>(from + (ptrdiff_t)i * n);
+    x.words[0] = words[0];
+    if (n > 1) x.words[1] = words[1];
+    if (n > 2) x.words[2] = words[2], x.words[3] = words[3];
 #pragma unroll
-        for (int i = 0; i < 4; i++)
-            if (i < 2 * n) to[i] = word_at(at + 4 * i);
-    }
-}
-/* The number of term k among them. */
-KVT_DEVICE float take_scale(const uint32_t *words, enum kvt_scale kind, bool by_lane, const unsigned char *from,
-                            int index, int k) {
-    if (by_lane) return stored_number(kind, words[0]);
-    if (kind == KVT_SCALE_F32) return kvt_f32_from_bits(word_at(from + (index + k) * 4));
-    return kind == KVT_SCALE_F16 ? stored_number(kind, words[k / 2] >> k % 2 * 16)
-                                 : stored_number(kind, words[k / 4] >> k % 4 * 8 & 255);
+    for (int k = 0; k < OCTET; k++)
+        to[k] = kind == KVT_SCALE_F16 ? load_number(KVT_NUMBER_F16, &x.halves[k], 0)
+                : n == 4              ? x.floats[k]
+                                      : stored_scale(kind, &x.bytes[k], 0);
 }
 
-/* Where the scale of a lane's octet is among those of its block. */
-KVT_DEVICE int scale_entry(const packed_side &side, int term, int lane) {
-    if (side.tile.kind == KVT_TILE_LANE) return (term >> side.group_log) * KVT_BLOCK_LANES + lane;
-    return term + (lane >= side.tile.lane_group ? side.tile.n_terms : 0);
-}
-
-/* Terms 8 octet .. of the thread's lane of a block. */
-KVT_DEVICE stored_octet fetch_octet(const packed_side &side, const unsigned char *bytes, const struct kvt_block &block,
-                                    int octet) {
-    const struct kvt_tile &tile = side.tile;
-    const struct kvt_format &format = tile.format;
-    const int lane = thread_in_warp(), term = OCTET * octet;
-    stored_octet s;
-    if (tile.kind == KVT_TILE_PLAIN) {
+/* Codes of terms 8 octet .. of a lane of the block. */
+KVT_DEVICE void load_octet(uint32_t (&codes)[OCTET], const packed_side &side, const unsigned char *block, int n_lanes,
+                           int octet, int lane) {
+    const int quads = side.planes.step_quads, quad = 2 * octet, step = quad / quads, in_step = quad - step * quads;
+    const int vector = n_lanes * 4;
+    const unsigned char *at = block + step * quads * side.tile.format.bits * vector / 8 + lane * 4;
 #pragma unroll
-        for (int k = 0; k < OCTET; k++) {
-            const int i = (term + k) * block.n_lanes + lane;
-            s.words[k] = tile.number == KVT_NUMBER_F32 ? word_at(bytes + block.codes + 4 * i)
-                                                       : half_at(bytes + block.codes + 2 * i);
+    for (int k = 0; k < OCTET; k++) codes[k] = 0;
+    for (int p = 0, shift = 0; p < side.planes.n; p++) {
+        const int width = side.planes.width[p], per = 8 / width;
+        const uint32_t mask = (1u << width) - 1;
+        const uint32_t first =
+                           *reinterpret_cast<const uint32_t *>(at + in_step / per * vector) >> in_step % per * width,
+                       second = first >> width;
+#pragma unroll
+        for (int k = 0; k < 4; k++) {
+            codes[k] |= (first >> 8 * k & mask) << shift;
+            codes[4 + k] |= (second >> 8 * k & mask) << shift;
         }
-        return s;
+        at += quads * width * vector / 8;
+        shift += width;
     }
-    const int vector = block.n_lanes * 4, quads = side.planes.step_quads;
-    const int step = 2 * octet >> side.step_log, in_step = 2 * octet & (quads - 1);
-    const unsigned char *at = bytes + block.codes + step * side.step_words * vector + lane * 4;
-    s.words[0] = word_at(at + (in_step >> side.per_log[0]) * vector);
-    if (side.planes.n > 1) s.words[1] = word_at(at + (side.plane_words + (in_step >> side.per_log[1])) * vector);
-    const bool by_lane = tile.kind == KVT_TILE_LANE;
-    const int entry = scale_entry(side, term, lane);
-    fetch_scales(s.words + SCALE_WORDS, format.scale, by_lane, bytes + block.scales, entry);
-    if (format.has_zero) fetch_scales(s.words + ZERO_WORDS, format.zero, by_lane, bytes + block.zeros, entry);
-    if (tile.n_slices)
-        s.factor = (uint16_t)half_at(bytes + block.factors +
-                                     2 * ((tile.n_slices > 1 ? term / KVT_SLICE : 0) * KVT_BLOCK_LANES + lane));
-    return s;
-}
-
-/* The codes of a quad, a byte each: quad 0 or 1 of the octet. */
-KVT_DEVICE uint32_t quad_codes(const stored_octet &s, const packed_side &side, int octet, int quad) {
-    const int in_step = 2 * octet & (side.planes.step_quads - 1);
-    uint32_t codes = 0;
-    int up = 0;
 #pragma unroll
-    for (int p = 0; p < 2; p++) {
-        if (p >= side.planes.n) continue;
-        const int width = side.planes.width[p], first = (in_step & ((1 << side.per_log[p]) - 1)) + quad;
-        codes |= (s.words[p] >> first * width & ((1u << width) - 1) * 0x01010101u) << up;
-        up += width;
-    }
-    return codes ^ side.tile.flip * 0x01010101u;
+    for (int k = 0; k < OCTET; k++) codes[k] ^= side.tile.flip;
 }
 
-/* What a code means before its scale. `table` is in shared memory. */
-KVT_DEVICE float code_meaning(uint32_t code, const packed_side &side, const float *table) {
+/* What codes mean before their scale. `table` is in shared memory. */
+KVT_DEVICE void to_meanings(float (&x)[OCTET], const uint32_t (&codes)[OCTET], const packed_side &side,
+                            const float *table) {
     const struct kvt_format &format = side.tile.format;
-    switch (format.meaning) {
-    case KVT_MEANING_TABLE: return table[code];
-    case KVT_MEANING_E4M3: return kvt_f32_from_e4m3(code);
-    case KVT_MEANING_E5M2: return kvt_f32_from_e5m2(code);
-    default: /* 2^23 and the code, less 2^23: exact, and faster than a conversion */
-        return kvt_f32_from_bits(0x4B000000u | code) - (0x1p23f + (float)format.offset);
+    if (format.meaning == KVT_MEANING_INTEGER) {
+#pragma unroll
+        for (int k = 0; k < OCTET; k++) /* 2^23 and the code, less 2^23: exact, and faster than a conversion */
+            x[k] = kvt_f32_from_bits(0x4B000000u | codes[k]) - (0x1p23f + (float)format.offset);
+    } else {
+#pragma unroll
+        for (int k = 0; k < OCTET; k++)
+            x[k] = format.meaning == KVT_MEANING_TABLE  ? table[codes[k]]
+                   : format.meaning == KVT_MEANING_E4M3 ? kvt_f32_from_e4m3(codes[k])
+                                                        : kvt_f32_from_e5m2(codes[k]);
     }
 }
 
-/* What it means. */
-KVT_DEVICE void read_octet(float (&x)[OCTET], const stored_octet &s, const packed_side &side,
-                           const unsigned char *bytes, const struct kvt_block &block, int octet, const float *table) {
+/* Scales, zeros and factors of an octet of terms of a lane. */
+KVT_DEVICE void apply_scales(float (&x)[OCTET], const packed_side &side, const unsigned char *bytes,
+                             const struct kvt_block &block, int octet, int lane) {
     const struct kvt_tile &tile = side.tile;
     const struct kvt_format &format = tile.format;
-    if (tile.kind == KVT_TILE_PLAIN) {
+    const int term = OCTET * octet;
+    const struct scale_place at = find_scale(tile, term, block.lane + lane);
+    const bool by_lane = tile.kind == KVT_TILE_LANE, is_shift = format.zero == KVT_SCALE_SHIFT;
+    float scale[OCTET], zero[OCTET] = {};
+    if (format.scale != KVT_SCALE_NONE) {
+        if (by_lane)
+            scale[0] = stored_scale(format.scale, bytes + at.scales, at.index);
+        else
+            load_scales(scale, format.scale, bytes + at.scales, at.index);
 #pragma unroll
-        for (int k = 0; k < OCTET; k++) {
-            const uint16_t half = (uint16_t)s.words[k];
-            x[k] = tile.number == KVT_NUMBER_F32 ? kvt_f32_from_bits(s.words[k]) : load_number(tile.number, &half, 0);
-        }
-        return;
+        for (int k = 0; k < OCTET; k++) x[k] *= scale[k] = by_lane ? scale[0] : scale[k];
     }
-    const uint32_t codes[2] = {quad_codes(s, side, octet, 0), quad_codes(s, side, octet, 1)};
-    const bool by_lane = tile.kind == KVT_TILE_LANE, has_scale = format.scale != KVT_SCALE_NONE;
-    const int entry = scale_entry(side, OCTET * octet, thread_in_warp());
+    if (format.has_zero) {
+        if (by_lane)
+            zero[0] = stored_scale(format.zero, bytes + at.zeros, at.index);
+        else if (!is_shift)
+            load_scales(zero, format.zero, bytes + at.zeros, at.index);
 #pragma unroll
-    for (int k = 0; k < OCTET; k++) {
-        x[k] = code_meaning(codes[k / 4] >> k % 4 * 8 & 255, side, table);
-        const float scale =
-            has_scale ? take_scale(s.words + SCALE_WORDS, format.scale, by_lane, bytes + block.scales, entry, k) : 1;
-        if (has_scale) x[k] *= scale;
-        if (format.has_zero)
-            x[k] += format.zero == KVT_SCALE_SHIFT
-                        ? scale * kvt_zero_shift(format.bits, (int8_t)(s.words[ZERO_WORDS + k / 4] >> k % 4 * 8))
-                        : take_scale(s.words + ZERO_WORDS, format.zero, by_lane, bytes + block.zeros, entry, k);
+        for (int k = 0; k < OCTET; k++)
+            x[k] += is_shift  ? scale[k] * kvt_zero_shift(format.bits, (int8_t)bytes[at.zeros + (size_t)(at.index + k)])
+                    : by_lane ? zero[0]
+                              : zero[k];
     }
     if (tile.n_slices) {
-        const float factor = load_number(KVT_NUMBER_F16, &s.factor, 0);
+        const int slice = tile.n_slices > 1 ? term / KVT_SLICE : 0;
+        const float factor = load_number(KVT_NUMBER_F16, bytes + block.factors, slice * KVT_BLOCK_LANES + lane);
 #pragma unroll
         for (int k = 0; k < OCTET; k++) x[k] *= factor;
     }
 }
 
-/* The same at once. */
+/* Terms 8 octet .. of the thread's lane of a block. */
 KVT_DEVICE void octet_values(float (&x)[OCTET], const packed_side &side, const unsigned char *bytes,
                              const struct kvt_block &block, int octet, const float *table) {
-    const stored_octet s = fetch_octet(side, bytes, block, octet);
-    read_octet(x, s, side, bytes, block, octet, table);
+    const int lane = thread_in_warp();
+    if (side.tile.kind == KVT_TILE_PLAIN) {
+        const unsigned char *numbers = bytes + block.codes;
+#pragma unroll
+        for (int k = 0; k < OCTET; k++)
+            x[k] = load_number(side.tile.number, numbers, (OCTET * octet + k) * block.n_lanes + lane);
+        return;
+    }
+    uint32_t codes[OCTET];
+    load_octet(codes, side, bytes + block.codes, block.n_lanes, octet, lane);
+    to_meanings(x, codes, side, table);
+    apply_scales(x, side, bytes, block, octet, lane);
+}
+
+/* Those of block b, to quads `quad` and quad + 1 of line `line`. */
+KVT_DEVICE void unpack_octet(const matrix &to, int line, int quad, const packed_side &side, const unsigned char *bytes,
+                             int b, int octet, const float *table) {
+    const struct kvt_block block = kvt_tile_block(&side.tile, b);
+    if (thread_in_warp() >= block.n_lanes) return;
+    float x[OCTET];
+    octet_values(x, side, bytes, block, octet, table);
+    *quad_of(to, line, quad) = {x[0], x[1], x[2], x[3]};
+    *quad_of(to, line, quad + 1) = {x[4], x[5], x[6], x[7]};
 }
 
 /* ---- CLASS tiles --------------------------------------------------------------------------------------------------------- */
@@ -249,7 +190,7 @@ KVT_DEVICE void list_channels(uint16_t *channels, const packed_side &side, const
 KVT_DEVICE void unpack_places(const matrix &to, int line, int quad, const packed_side &side, const unsigned char *bytes,
                               int b, const uint16_t *channels) {
     const int lane = thread_in_warp(), place = 4 * quad, of = kvt_class_of_place(&side.classes, place);
-    const struct kvt_block block = block_of(side, b);
+    const struct kvt_block block = kvt_tile_block(&side.tile, b);
     const struct kvt_class &k = side.classes.of[of];
     uint32_t codes[4] = {0, 0, 0, 0};
     for (int i = 0, shift = 0; i < k.n_parts; shift += k.part[i++].width) {
@@ -273,58 +214,31 @@ KVT_DEVICE void unpack_places(const matrix &to, int line, int quad, const packed
 
 /* ---- units --------------------------------------------------------------------------------------------------------------- */
 
-enum { AT_ONCE = 1 }; /* octets that a warp has on their way */
-
-/* 32 rows of keys and values from row0 on, a multiple of 32: k[row][channel], with zeros up to a multiple of 16 channels, v[channel][row]. A warp takes
- * an octet of a block of lanes at a time. */
-struct unit_of_rows {
-    const packed_side *sides;
-    const unsigned char *bytes; /* of the keys' tile; that of values lies sides[KVT_SIDE_V].offset further on */
-    int row0;
-    bool no_keys;
-    const float *tables; /* 16 entries of keys', 16 of values' */
-};
-KVT_DEVICE void unpack_unit(const matrix &k, const matrix &v, const unit_of_rows &u) {
-    enum { PER = KVT_BLOCK_LANES / OCTET };
-    const int lane = thread_in_warp(), n_k = u.no_keys ? 0 : (u.sides[KVT_SIDE_K].d + 15) / 16 * 2;
-    const int n = n_k + u.sides[KVT_SIDE_V].n_blocks * PER;
-    for (int first = warp_in_block(); first < n; first += AT_ONCE * warps_of_block()) {
-        stored_octet stored[AT_ONCE];
-#pragma unroll
-        for (int i = 0; i < AT_ONCE; i++) {
-            const int task = first + i * warps_of_block(), at = task - n_k;
-            const bool is_k = task < n_k;
-            const packed_side &side = u.sides[is_k ? KVT_SIDE_K : KVT_SIDE_V];
-            if (task >= n || (is_k && task >= side.d / OCTET)) continue;
-            const struct kvt_block block = block_of(side, is_k ? u.row0 / KVT_BLOCK_LANES : at / PER);
-            if (lane < block.n_lanes)
-                stored[i] = fetch_octet(side, u.bytes + side.offset, block, is_k ? task : u.row0 / OCTET + at % PER);
-        }
-#pragma unroll
-        for (int i = 0; i < AT_ONCE; i++) {
-            const int task = first + i * warps_of_block(), at = task - n_k;
-            const bool is_k = task < n_k;
-            if (task >= n) continue;
-            const packed_side &side = u.sides[is_k ? KVT_SIDE_K : KVT_SIDE_V];
-            const struct kvt_block block = block_of(side, is_k ? u.row0 / KVT_BLOCK_LANES : at / PER);
-            const int line = is_k ? lane : at / PER * KVT_BLOCK_LANES + lane, quad = 2 * (is_k ? task : at % PER);
-            float x[OCTET] = {};
-            if (lane >= block.n_lanes) continue;
-            if (!is_k || task < side.d / OCTET)
-                read_octet(x, stored[i], side, u.bytes + side.offset, block, is_k ? task : u.row0 / OCTET + at % PER,
-                           u.tables + (is_k ? 0 : 16));
-            const matrix &to = is_k ? k : v;
-            *quad_of(to, line, quad) = {x[0], x[1], x[2], x[3]};
-            *quad_of(to, line, quad + 1) = {x[4], x[5], x[6], x[7]};
-        }
+/* 32 rows of keys from row0 on, a multiple of 32: x[row][channel], zeros up to a multiple of 16 channels. */
+KVT_DEVICE void unpack_keys(const matrix &x, const packed_side &k, const unsigned char *bytes, int row0,
+                            const uint16_t *channels, const float *table) {
+    const int block = row0 / KVT_BLOCK_LANES, row = thread_in_warp();
+    if (k.tile.kind == KVT_TILE_CLASS) {
+        for (int quad = warp_in_block(); quad < k.d / 4; quad += warps_of_block())
+            unpack_places(x, row, quad, k, bytes, block, channels);
+        return;
     }
+    for (int octet = warp_in_block(); octet < (k.d + 15) / 16 * 2; octet += warps_of_block())
+        if (octet < k.d / OCTET)
+            unpack_octet(x, row, 2 * octet, k, bytes, block, octet, table);
+        else
+            *quad_of(x, row, 2 * octet) = *quad_of(x, row, 2 * octet + 1) = {0, 0, 0, 0};
 }
 
-/* 32 rows of keys whose channels have three widths: x[row][channel]. */
-KVT_DEVICE void unpack_class_keys(const matrix &x, const packed_side &k, const unsigned char *bytes, int row0,
-                                  const uint16_t *channels) {
-    for (int quad = warp_in_block(); quad < k.d / 4; quad += warps_of_block())
-        unpack_places(x, thread_in_warp(), quad, k, bytes, row0 / KVT_BLOCK_LANES, channels);
+/* 32 rows of values: x[channel][row]. */
+KVT_DEVICE void unpack_values(const matrix &x, const packed_side &v, const unsigned char *bytes, int row0,
+                              const float *table) {
+    const int n = kvt_tile_n_blocks(&v.tile) * (KVT_BLOCK_LANES / OCTET);
+    for (int task = warp_in_block(); task < n; task += warps_of_block()) {
+        const int block = task / (KVT_BLOCK_LANES / OCTET), octet = task % (KVT_BLOCK_LANES / OCTET);
+        unpack_octet(x, block * KVT_BLOCK_LANES + thread_in_warp(), 2 * octet, v, bytes, block, row0 / OCTET + octet,
+                     table);
+    }
 }
 
 #endif

@@ -47,7 +47,7 @@ static float unit_number(const unsigned char *matrices, int n_lines, int line, i
 }
 
 /* One query vector over the units of its head. */
-static void attend_units(const struct kvt_cuda_prefill &a, const struct kvt_cuda_prefill_head &head, int row,
+static void attend_units(const struct kvt_cuda_prefill &a, const struct kvt_cuda_prefill_block &head, int row,
                          int q_head) {
     const struct kvt_cuda_prompt &prompt = a.prompts[head.prompt];
     const int d = kvt_tile_row_size(&a.call.body.tile[0]), rows = kvt_cuda_prefill_unit_rows(d);
@@ -81,8 +81,8 @@ enum kvt_status kvt_cuda_prefill_launch(const struct kvt_cuda_prefill *prefill, 
     const struct kvt_cuda_prefill &a = *prefill;
     const enum kvt_status status = kvt_cuda_prefill_unpack(prefill, stream, err);
     for (int b = 0; b < a.n_blocks; b++) {
-        const struct kvt_cuda_prefill_head &head = a.heads[a.blocks[b].head];
-        const int column = a.blocks[b].column, end = a.prompts[head.prompt].n_rows * a.call.group;
+        const struct kvt_cuda_prefill_block &head = a.blocks[b];
+        const int column = head.column, end = a.prompts[head.prompt].n_rows * a.call.group;
         for (int i = column; i < KVT_MIN(column + KVT_CUDA_PREFILL_COLUMNS, end); i++)
             attend_units(a, head, i / a.call.group, head.head * a.call.group + i % a.call.group);
     }

@@ -307,7 +307,9 @@ static void try_case(const struct shape *s, struct kvt_rng *rng) {
     compare(&b, out, lse, &e);
     const struct kvt_tile *body = b.pool[CPU]->plan->layers[0].page[KVT_REGION_BODY].tile;
     const bool is_plain = body[KVT_SIDE_K].kind == KVT_TILE_PLAIN && body[KVT_SIDE_V].kind == KVT_TILE_PLAIN;
-    const bool good = is_plain ? e.kernel <= 2 * e.plain : e.kernel <= 0.2 * e.codec;
+    /* Prompts of 16-bit rows are long sums on tensor cores alone. */
+    const bool is_prompt = s->n_queries > 8;
+    const bool good = is_plain ? e.kernel <= (is_prompt ? 4 : 2) * e.plain : e.kernel <= 0.2 * e.codec;
     judge(s, good && e.lse < 2e-3 * (s->outlier > 0 ? s->outlier : 1), "error", &e);
     judge(s, memcmp(out, again, n_out * sizeof *out) == 0, "same bits twice", &e);
     free(out), free(again), free(lse);
@@ -339,8 +341,9 @@ static const struct shape odd_shapes[] = {
 static const struct shape prompt_shapes[] = {
     {NULL, 128, 2, 4, {500, 420}, 100, 128, 64, 0, 0, false, 0, 0},
     {NULL, 128, 1, 3, {700}, 150, 0, 0, 0, 0, true, 50, 0},
-    {NULL, 64, 1, 16, {900, 200}, 20, 128, 128, 300, 30, true, 0, 0},
-    {NULL, 256, 1, 2, {400}, 100, 128, 32, 0, 0, false, 0, 0},
+    {NULL, 64, 1, 16, {900, 200}, 26, 128, 128, 300, 30, true, 0, 0},
+    {NULL, 256, 1, 4, {400}, 100, 128, 32, 0, 0, false, 0, 0},
+    {NULL, 96, 1, 4, {500, 90}, 33, 128, 30, 0, 0, false, 0, 0},
 };
 static const struct shape few_shapes[] = {
     {NULL, 128, 1, 3, {276}, 2, 128, 20, 0, 0, true, 0, 0},

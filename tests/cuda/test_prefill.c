@@ -12,7 +12,7 @@
 #include "base/rng.h"
 #include "kvtile/kvtile.h"
 
-enum { HEADS = 2, GROUP = 4, ROWS = 700, D_MOST = 256, MOST_STEPS = 5 };
+enum { HEADS = 2, GROUP = 12, ROWS = 700, D_MOST = 256, MOST_STEPS = 5 };
 
 static struct kvt_error err;
 static float *rows[3], *q; /* of K, of V, of a sequence beside; [row][head][d] */

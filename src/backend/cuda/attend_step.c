@@ -54,7 +54,6 @@ static void describe_seq(const struct call *c, const struct kvt_step_entry *entr
         seq->all.first[region] = last.first[region];
         seq->all.end[region] = first.end[region];
         if (first.first[region] >= last.end[region]) continue;
-        if (region == KVT_REGION_TAIL && c->layer->direct) continue; /* it has no such pages */
         const int rows = c->cut.rows[region];
         seq->first_unit[region] = first.first[region] / rows;
         seq->n_units[region] = (int32_t)kvt_div_up(last.end[region], rows) - seq->first_unit[region];
@@ -129,7 +128,7 @@ static void write_seqs(const struct call *c, const struct kvt_cuda_attention *ke
     for (int s = 0; s < c->step->n_seqs; s++) {
         const struct kvt_step_entry *entry = &c->step->entries[s];
         describe_seq(c, entry, &seqs[s]);
-        for (int r = 0; r < few_rows(c, entry); r++) visible[entry->first + r] = see(c, entry, r);
+        for (int r = 0; r < seqs[s].n_rows; r++) visible[entry->first + r] = see(c, entry, r);
         for (int region = 0; region < KVT_REGION_COUNT; region++)
             seqs[s].pages[region] = (const void *const *)kvt_cuda_list(entry->seq, c->index, (enum kvt_region)region);
     }

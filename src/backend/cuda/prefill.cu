@@ -9,7 +9,7 @@
 extern "C" int kvt_cuda_prefill_reads(const struct kvt_cuda_page *body, const struct kvt_cuda_page *plain) {
     const int head_size = kvt_tile_row_size(&body->tile[KVT_SIDE_K]);
     if (head_size != kvt_tile_row_size(&body->tile[KVT_SIDE_V])) return 0;
-    if (head_size != 64 && head_size != 128 && head_size != 256) return 0;
+    if (head_size != 64 && head_size != 96 && head_size != 128 && head_size != 256) return 0;
     for (int side = 0; side < KVT_SIDE_COUNT; side++)
         for (const struct kvt_cuda_page *page : {body, plain})
             if (page->tile[side].kind == KVT_TILE_PLAIN && page->tile[side].number != KVT_NUMBER_F16) return 0;
@@ -30,6 +30,7 @@ static cudaError_t launch(const struct kvt_cuda_prefill &a, cudaStream_t stream)
         a.call.body.tile[KVT_SIDE_K].kind == KVT_TILE_PLAIN && a.call.body.tile[KVT_SIDE_V].kind == KVT_TILE_PLAIN;
     switch (kvt_tile_row_size(&a.call.body.tile[KVT_SIDE_K])) {
     case 64: return wide ? launch_one<64, true>(a, stream) : launch_one<64, false>(a, stream);
+    case 96: return wide ? launch_one<96, true>(a, stream) : launch_one<96, false>(a, stream);
     case 128: return wide ? launch_one<128, true>(a, stream) : launch_one<128, false>(a, stream);
     case 256: return wide ? launch_one<256, true>(a, stream) : launch_one<256, false>(a, stream);
     default: return cudaErrorInvalidValue;

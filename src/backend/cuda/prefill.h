@@ -42,9 +42,9 @@ struct kvt_cuda_prefill_head {
     int32_t prompt, head, first;
 };
 
-/* What a thread block computes: 128 query vectors (row * group + head in the group) from `column` on. */
+/* What a thread block computes: 128 query vectors (row * group + head in the group) of a head, from `column` on. */
 struct kvt_cuda_prefill_block {
-    int32_t head; /* in the list of heads */
+    int32_t prompt, head, first; /* as the head's */
     int32_t column;
 };
 

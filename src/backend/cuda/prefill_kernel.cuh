@@ -96,31 +96,47 @@ __device__ __forceinline__ void produce(const kvt_cuda_prefill &a, const Seen &s
     }
 }
 
-__device__ __forceinline__ float query_element(const kvt_cuda_attend &call, ptrdiff_t i) {
-    return call.q_type == KVT_TYPE_F32   ? ((const float *)call.q)[i]
-           : call.q_type == KVT_TYPE_F16 ? __half2float(((const __half *)call.q)[i])
-                                         : __uint_as_float((uint32_t)((const uint16_t *)call.q)[i] << 16);
+__device__ __forceinline__ float number_of(float x) { return x; }
+__device__ __forceinline__ float number_of(__half x) { return __half2float(x); }
+__device__ __forceinline__ float number_of(uint16_t bf16) { return __uint_as_float((uint32_t)bf16 << 16); }
+
+// Elements of a warp's query vectors, from number `first` of the head on: all are on their way before one is looked at.
+template <int AT_ONCE, int N, class T>
+__device__ __forceinline__ void load_elements(float (&q)[AT_ONCE][N], const T *from, const kvt_cuda_attend &call,
+                                              const kvt_cuda_prompt &prompt, int head, int first, int lane) {
+    T x[AT_ONCE][N];
+#pragma unroll
+    for (int v = 0; v < AT_ONCE; v++) {
+        const int row = min((first + v) / call.group, prompt.n_rows - 1);
+        const ptrdiff_t at = (ptrdiff_t)(prompt.row + row) * call.q_row_stride +
+                             (head * call.group + (first + v) % call.group) * call.q_head_stride + lane;
+#pragma unroll
+        for (int j = 0; j < N; j++) x[v][j] = from[at + 32 * j];
+    }
+#pragma unroll
+    for (int v = 0; v < AT_ONCE; v++)
+#pragma unroll
+        for (int j = 0; j < N; j++) q[v][j] = number_of(x[v][j]);
 }
 
-// A warp's 16 query vectors to shared memory, each divided by a power of two to be below 1/2, eight at a time; factors: what scores are
+// A warp's 16 query vectors to shared memory, each divided by a power of two to be below 1/2; factors: what scores are
 // multiplied by to be powers of two.
 template <int D, bool WIDE>
 __device__ void load_queries(const kvt_cuda_prefill &a, const kvt_cuda_prompt &prompt, int head, int column,
                              int vector0, char *queries, float *factors, int lane) {
     using P = Prefill<D, WIDE>;
-    constexpr int N = D / 32, AT_ONCE = 8;
+    constexpr int N = D / 32, AT_ONCE = D > 128 ? 8 : 16;
     const kvt_cuda_attend &call = a.call;
 #pragma unroll 1
     for (int batch = 0; batch < 16; batch += AT_ONCE) {
         float q[AT_ONCE][N];
-#pragma unroll
-        for (int v = 0; v < AT_ONCE; v++) {
-            const int at = column + vector0 + batch + v, row = at / call.group;
-            const ptrdiff_t from = (ptrdiff_t)(prompt.row + row) * call.q_row_stride +
-                                   (head * call.group + at % call.group) * call.q_head_stride + lane;
-#pragma unroll
-            for (int j = 0; j < N; j++) q[v][j] = row < prompt.n_rows ? query_element(call, from + 32 * j) : 0.f;
-        }
+        const int first = column + vector0 + batch;
+        if (call.q_type == KVT_TYPE_F32)
+            load_elements(q, (const float *)call.q, call, prompt, head, first, lane);
+        else if (call.q_type == KVT_TYPE_F16)
+            load_elements(q, (const __half *)call.q, call, prompt, head, first, lane);
+        else
+            load_elements(q, (const uint16_t *)call.q, call, prompt, head, first, lane);
 #pragma unroll
         for (int v = 0; v < AT_ONCE; v++) {
             const int line = vector0 + batch + v;
@@ -160,15 +176,16 @@ template <int D, bool WIDE> struct Consumer {
     uint32_t weights[N / 2], rest[WIDE ? N / 2 : 1]; // pairs; what f16 lost of them
 
     __device__ __forceinline__ void score(float (&s)[N], uint32_t queries, uint32_t keys) {
-#pragma unroll
-        for (int k = 0; k < D / 16; k++)
-            product(s, matrix_at(queries + k / 4 * P::QUERY_BLOCK + k % 4 * 32),
-                    matrix_at(keys + k / 4 * P::KEY_BLOCK + k % 4 * 32), k > 0);
-        if (WIDE && a.call.q_type == KVT_TYPE_F32) // others lose nothing
+        const bool low = WIDE && a.call.q_type == KVT_TYPE_F32; // others lose nothing
+        if (low)
 #pragma unroll
             for (int k = 0; k < D / 16; k++)
                 product(s, matrix_at(queries + P::QUERY_BYTES + k / 4 * P::QUERY_BLOCK + k % 4 * 32),
-                        matrix_at(keys + k / 4 * P::KEY_BLOCK + k % 4 * 32), 1);
+                        matrix_at(keys + k / 4 * P::KEY_BLOCK + k % 4 * 32), k > 0);
+#pragma unroll
+        for (int k = 0; k < D / 16; k++)
+            product(s, matrix_at(queries + k / 4 * P::QUERY_BLOCK + k % 4 * 32),
+                    matrix_at(keys + k / 4 * P::KEY_BLOCK + k % 4 * 32), low || k > 0);
     }
     __device__ __forceinline__ void mix(uint32_t values) {
 #pragma unroll
@@ -208,33 +225,33 @@ template <int D, bool WIDE> struct Consumer {
                     if (8 * j + e < first || 8 * j + e >= end) s[4 * j + 2 * h + e] = -INFINITY;
         }
     }
-    // Scores to weights relative to the largest so far; keep: what earlier ones are to be multiplied by.
+    // Scores to weights relative to the largest so far; keep: what earlier ones are to be multiplied by. Short chains: what waits for a
+    // result is far behind it.
     __device__ __forceinline__ void weigh(float (&s)[N], float (&keep)[2]) {
         const bool capped = a.call.softcap > 0;
+        float tops[2][2] = {{-INFINITY, -INFINITY}, {-INFINITY, -INFINITY}}, sums[2][2] = {}, f[2], up[2];
+#pragma unroll
+        for (int i = 0; i < N; i++) tops[i / 2 % 2][i % 2] = fmaxf(tops[i / 2 % 2][i % 2], s[i]);
 #pragma unroll
         for (int h = 0; h < 2; h++) {
-            const float f = capped ? 1.f : factor[h];
-            float top = -INFINITY;
-#pragma unroll
-            for (int j = 0; j < N / 4; j++) top = fmaxf(top, fmaxf(s[4 * j + 2 * h], s[4 * j + 2 * h + 1]));
+            float top = fmaxf(tops[h][0], tops[h][1]);
             top = fmaxf(top, __shfl_xor_sync(~0u, top, 1));
             top = fmaxf(top, __shfl_xor_sync(~0u, top, 2));
-            top = fmaxf(most[h], top * f);
+            f[h] = capped ? 1.f : factor[h];
+            top = fmaxf(most[h], top * f[h]);
             keep[h] = exp2_of(most[h] - top);
             most[h] = top;
-            const float up = UP - top;
-            float total = sum[h] * keep[h];
-#pragma unroll
-            for (int j = 0; j < N / 4; j++)
-#pragma unroll
-                for (int e = 0; e < 2; e++) {
-                    float &x = s[4 * j + 2 * h + e];
-                    // one rounding less near the largest costs a multiplication
-                    x = WIDE ? exp2_of(fmaf(x, f, -top)) * exp2_of(UP) : exp2_of(fmaf(x, f, up));
-                    total += x;
-                }
-            sum[h] = total;
+            up[h] = (WIDE ? 0.f : UP) - top;
         }
+#pragma unroll
+        for (int i = 0; i < N; i++) {
+            const int h = i / 2 % 2;
+            s[i] = exp2_of(fmaf(s[i], f[h], up[h]));
+            if (WIDE) s[i] *= exp2_of(UP); // one rounding less near the largest
+            sums[h][i % 2] += s[i];
+        }
+#pragma unroll
+        for (int h = 0; h < 2; h++) sum[h] = fmaf(sum[h], keep[h], sums[h][0] + sums[h][1]);
     }
     __device__ __forceinline__ void pack_weights(const float (&s)[N]) {
 #pragma unroll
@@ -294,23 +311,12 @@ template <int D, bool WIDE> struct Consumer {
         }
     }
 
-    // Weights are computed before what follows, while products run: a branch that is never taken keeps the compiler from moving them behind
-    // its wait for the products.
-    __device__ __forceinline__ void settle() {
-#ifndef KVT_NO_SETTLE
-        while (__any_sync(~0u, sum[0] < 0 || sum[1] < 0)) asm volatile("nanosleep.u32 1;");
-#endif
-    }
     // The two warpgroups issue products in turn, so that one's run while the other computes weights.
     __device__ __forceinline__ void take_turn(int group) {
-#ifdef KVT_TURNS
         asm volatile("bar.sync %0, %1;" ::"r"(3 + group), "n"(2 * GROUP_THREADS) : "memory");
-#endif
     }
     __device__ __forceinline__ void pass_turn(bool is, int group) {
-#ifdef KVT_TURNS
         if (is) asm volatile("bar.arrive %0, %1;" ::"r"(3 + group), "n"(2 * GROUP_THREADS) : "memory");
-#endif
     }
     // The unit's weights, from its scores.
     __device__ __forceinline__ void soften(float (&s)[N], float (&keep)[2], const Seen &seen, int i) {
@@ -369,7 +375,6 @@ template <int D, bool WIDE> struct Consumer {
             hold(s);
             done(&barriers->keys_empty[stage]);
             soften(s, keep, seen, i);
-            settle();
             wait_for_products<0>();
 #pragma unroll
             for (int part = 0; part < PARTS; part++) hold(mixed[part]);
@@ -398,8 +403,7 @@ __global__ void __launch_bounds__(THREADS, 1) prefill_kernel(const __grid_consta
     const uint32_t units = shared_address(queries) + (WIDE ? 2 : 1) * P::QUERY_BYTES;
     const int group = threadIdx.x / GROUP_THREADS, warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
     const kvt_cuda_prefill_block block = a.blocks[blockIdx.x];
-    const kvt_cuda_prefill_head head = a.heads[block.head];
-    const kvt_cuda_prompt &prompt = a.prompts[head.prompt];
+    const kvt_cuda_prompt &prompt = a.prompts[block.prompt];
     if (threadIdx.x == 0) {
         for (int i = 0; i < 2; i++) {
             barrier_init(shared_address(&barriers.keys_full[i]), 1);
@@ -413,11 +417,11 @@ __global__ void __launch_bounds__(THREADS, 1) prefill_kernel(const __grid_consta
     const Seen seen(a, prompt, block.column, P::ROWS);
     if (group == 0) {
         asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(PRODUCER_REGISTERS));
-        if (threadIdx.x == 0) produce<D, WIDE>(a, seen, head.first, units, &barriers);
+        if (threadIdx.x == 0) produce<D, WIDE>(a, seen, block.first, units, &barriers);
     } else {
         asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(CONSUMER_REGISTERS));
         const int vector0 = (group - 1) * GROUP_VECTORS + 16 * warp, own = vector0 + lane / 4;
-        load_queries<D, WIDE>(a, prompt, head.head, block.column, vector0, queries, factors, lane);
+        load_queries<D, WIDE>(a, prompt, block.head, block.column, vector0, queries, factors, lane);
         show_to_products();
         asm volatile("bar.sync %0, %1;" ::"r"(group), "n"(GROUP_THREADS) : "memory");
         Consumer<D, WIDE> consumer{a, prompt};
@@ -428,7 +432,7 @@ __global__ void __launch_bounds__(THREADS, 1) prefill_kernel(const __grid_consta
             consumer.factor[h] = factors[own + 8 * h];
         }
         consumer.run(seen, shared_address(queries) + (group - 1) * GROUP_VECTORS * LINE, units, &barriers, group - 1);
-        consumer.put(head.head, block.column + own);
+        consumer.put(block.head, block.column + own);
     }
 }
 

@@ -11,9 +11,13 @@
 #include "backend/cuda/pool.h"
 #include "base/attr.h"
 
-/* FEWEST_ROWS, FEWEST_COLUMNS: below, packed rows are read faster as they are. */
-enum { ALIGN = 256, FEWEST_ROWS = 9, FEWEST_COLUMNS = 128 };
-static const size_t PASS_BYTES = (size_t)256 << 20, CACHED_BYTES = (size_t)24 << 20;
+/* A prompt has at least so many rows, and query vectors of a KV head: below, kernels for few rows are faster, most of all those that know
+ * codes of 4 bits. They read the context once for 16 vectors, here it is brought to f16 first (measured at 8K and 32K rows). */
+enum { ALIGN = 256, FEWEST_ROWS = 9, FEWEST_OF_FOUR_BITS = 384, FEWEST_OF_KNOWN = 192, FEWEST_OF_OTHERS = 48 };
+#if !defined(KVT_CUDA_PASS_BYTES) /* a test has less */
+#define KVT_CUDA_PASS_BYTES ((size_t)256 << 20)
+#endif
+static const size_t CACHED_BYTES = (size_t)24 << 20;
 
 struct tables {
     struct kvt_cuda_prompt *prompts;
@@ -32,11 +36,19 @@ struct plan {
 };
 
 bool kvt_cuda_is_prompt(const struct kvt_layer *layer, int n_rows, int group) {
-    if (n_rows < FEWEST_ROWS || n_rows * group < FEWEST_COLUMNS) return false;
+    if (n_rows < FEWEST_ROWS) return false;
     const struct kvt_page_shape *body = &layer->page[KVT_REGION_BODY], *plain = &layer->page[KVT_REGION_TAIL];
     const struct kvt_cuda_page pages[] = {{{body->tile[0], body->tile[1]}, body->head_bytes},
                                           {{plain->tile[0], plain->tile[1]}, plain->head_bytes}};
-    return kvt_cuda_prefill_reads(&pages[0], &pages[1]);
+    if (!kvt_cuda_prefill_reads(&pages[0], &pages[1])) return false;
+    const struct kvt_tile *k = &body->tile[KVT_SIDE_K], *v = &body->tile[KVT_SIDE_V];
+    const bool is_known =
+        kvt_cuda_attend_cut(&pages[0], &pages[1], KVT_CUDA_COLUMNS).rows[KVT_REGION_BODY] == KVT_CUDA_CODED_ROWS;
+    const bool is_plain = k->kind == KVT_TILE_PLAIN && v->kind == KVT_TILE_PLAIN;
+    const int fewest = is_known && k->format.bits == 4 && v->format.bits == 4 ? FEWEST_OF_FOUR_BITS
+                       : is_known || is_plain                                 ? FEWEST_OF_KNOWN
+                                                                              : FEWEST_OF_OTHERS;
+    return n_rows * group >= fewest;
 }
 
 void kvt_cuda_prompts_end(struct kvt_cuda_prompts *kept, const struct kvt_cuda *cuda,
@@ -121,7 +133,7 @@ static int place_heads(struct plan *plan, int first, int *n_units, int *most_uni
     *n_units = *most_units = 0;
     for (; h < plan->n_heads; h++) {
         const int prompt = h / plan->n_kv_heads, n = units_of(&plan->here.prompts[prompt]);
-        if (h > first && (size_t)(*n_units + n) * plan->unit_bytes > PASS_BYTES) break;
+        if (h > first && (size_t)(*n_units + n) * plan->unit_bytes > KVT_CUDA_PASS_BYTES) break;
         plan->here.heads[h] = (struct kvt_cuda_prefill_head){prompt, h % plan->n_kv_heads, *n_units};
         *n_units += n;
         *most_units = KVT_MAX(*most_units, n);
@@ -129,7 +141,7 @@ static int place_heads(struct plan *plan, int first, int *n_units, int *most_uni
     return h;
 }
 
-/* Blocks of heads [first, end), numbered from `first` on: those that share the device's cache take turns, their last columns, which see most, first. */
+/* Blocks of heads [first, end): those that share the device's cache take turns, their last columns, which see most, first. */
 static int place_blocks(struct plan *plan, struct kvt_cuda_prefill_block *blocks, int first, int end) {
     int n = 0;
     for (int from = first, to; from < end; from = to) {
@@ -143,10 +155,11 @@ static int place_blocks(struct plan *plan, struct kvt_cuda_prefill_block *blocks
         }
         for (int turn = 0; turn < most; turn++)
             for (int h = from; h < to; h++) {
-                const int own = n_columns_blocks(plan, plan->here.prompts[plan->here.heads[h].prompt].n_rows);
+                const struct kvt_cuda_prefill_head *head = &plan->here.heads[h];
+                const int own = n_columns_blocks(plan, plan->here.prompts[head->prompt].n_rows);
                 if (turn < own)
-                    blocks[n++] =
-                        (struct kvt_cuda_prefill_block){h - first, (own - 1 - turn) * KVT_CUDA_PREFILL_COLUMNS};
+                    blocks[n++] = (struct kvt_cuda_prefill_block){head->prompt, head->head, head->first,
+                                                                  (own - 1 - turn) * KVT_CUDA_PREFILL_COLUMNS};
             }
     }
     return n;

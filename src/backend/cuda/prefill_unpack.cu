@@ -18,6 +18,7 @@ enum { UNPACK_THREADS = 256, LINE_BYTES = 128, CHUNKS = LINE_BYTES / 16, ROWS = 
 
 struct unpack_args {
     struct packed_side side[2][KVT_SIDE_COUNT]; /* of the body, of sink and tail */
+    bool is_usual[2][KVT_SIDE_COUNT];           /* see usual_octet */
     uint32_t head_bytes[KVT_REGION_COUNT];
     const struct kvt_cuda_prompt *prompts;
     const struct kvt_cuda_prefill_head *heads;
@@ -46,6 +47,68 @@ KVT_DEVICE uint32_t half_of(float x) {
 #endif
 }
 
+/* Whether a side is f16, or whole numbers with f16 scales, f16 zeros or none, in groups of 32 lanes or 8 terms and more. */
+bool is_usual(const struct kvt_tile &tile) {
+    const struct kvt_format &f = tile.format;
+    if (tile.kind == KVT_TILE_PLAIN) return tile.number == KVT_NUMBER_F16;
+    if (tile.kind != KVT_TILE_FOLD && tile.kind != KVT_TILE_LANE) return false;
+    return f.meaning == KVT_MEANING_INTEGER && f.scale == KVT_SCALE_F16 && (!f.has_zero || f.zero == KVT_SCALE_F16) &&
+           tile.n_slices == 0 && tile.lane_group % KVT_BLOCK_LANES == 0;
+}
+
+KVT_DEVICE float float_of(uint32_t half) {
+#if defined(__CUDA_ARCH__)
+    return __half2float(__ushort_as_half((unsigned short)half));
+#else
+    return kvt_f32_from_f16((uint16_t)half);
+#endif
+}
+KVT_DEVICE float half_at(const chunk &c, int i) { return float_of(c.words[i / 2] >> 16 * (i % 2) & 0xffff); }
+
+/* octet_values of such a side, in a third of the instructions. */
+KVT_DEVICE void usual_octet(float (&x)[OCTET], const packed_side &side, const unsigned char *bytes,
+                            const struct kvt_block &block, int octet) {
+    const struct kvt_tile &tile = side.tile;
+    const int lane = thread_in_warp();
+    if (tile.kind == KVT_TILE_PLAIN) {
+        const uint16_t *from =
+            reinterpret_cast<const uint16_t *>(bytes + block.codes) + OCTET * octet * block.n_lanes + lane;
+        uint16_t halves[OCTET]; /* all on their way before one is looked at */
+#pragma unroll
+        for (int k = 0; k < OCTET; k++) halves[k] = from[k * block.n_lanes];
+#pragma unroll
+        for (int k = 0; k < OCTET; k++) x[k] = float_of(halves[k]);
+        return;
+    }
+    uint32_t codes[OCTET];
+    if (tile.format.bits == 4) {
+        const uint32_t flip = tile.flip ? 0x88888888u : 0;
+        const uint32_t word =
+            reinterpret_cast<const uint32_t *>(bytes + block.codes)[octet * block.n_lanes + lane] ^ flip;
+#pragma unroll
+        for (int k = 0; k < OCTET; k++) codes[k] = word >> (8 * (k % 4) + 4 * (k / 4)) & 15;
+    } else {
+        load_octet(codes, side, bytes + block.codes, block.n_lanes, octet, lane);
+    }
+    const float base = 0x1p23f + (float)tile.format.offset;
+#pragma unroll
+    for (int k = 0; k < OCTET; k++) x[k] = kvt_f32_from_bits(0x4B000000u | codes[k]) - base;
+    if (tile.kind == KVT_TILE_LANE) {
+        const int at = OCTET * octet / tile.term_group * KVT_BLOCK_LANES + lane;
+        const float scale = float_of(reinterpret_cast<const uint16_t *>(bytes + block.scales)[at]);
+        const float zero =
+            tile.format.has_zero ? float_of(reinterpret_cast<const uint16_t *>(bytes + block.zeros)[at]) : 0;
+#pragma unroll
+        for (int k = 0; k < OCTET; k++) x[k] = x[k] * scale + zero;
+    } else {
+        const chunk scales = reinterpret_cast<const chunk *>(bytes + block.scales)[octet];
+        const chunk zeros =
+            tile.format.has_zero ? reinterpret_cast<const chunk *>(bytes + block.zeros)[octet] : chunk{};
+#pragma unroll
+        for (int k = 0; k < OCTET; k++) x[k] = x[k] * half_at(scales, k) + half_at(zeros, k);
+    }
+}
+
 /* Stores a chunk: of terms 8 octet .. of a line. Finite whatever the numbers were: rows that nobody sees are multiplied by zero. */
 KVT_DEVICE void put_octet(const unit_side &unit, int line, int octet, const float (&x)[OCTET]) {
     chunk c;
@@ -57,8 +120,8 @@ KVT_DEVICE void put_octet(const unit_side &unit, int line, int octet, const floa
 
 /* 32 rows of a tile, from row0 on, which are the unit's from `first` on. A warp takes an octet of terms of 32 lanes at a time: of keys lanes
  * are the rows, of values terms are. Rotated rows go to x[row * pitch + channel] first. */
-KVT_DEVICE void unpack_lanes(const unit_side &unit, const packed_side &side, const unsigned char *tile, int row0,
-                             int first, const float *table, float *x) {
+KVT_DEVICE void unpack_lanes(const unit_side &unit, const packed_side &side, bool usual, const unsigned char *tile,
+                             int row0, int first, const float *table, float *x) {
     const bool is_k = side.tile.side == KVT_SIDE_K;
     const int per = ROWS / OCTET, pitch = side.d | 1, lane = thread_in_warp();
     const int n = is_k ? side.d / OCTET : kvt_tile_n_blocks(&side.tile) * per;
@@ -68,7 +131,11 @@ KVT_DEVICE void unpack_lanes(const unit_side &unit, const packed_side &side, con
         const struct kvt_block block = kvt_tile_block(&side.tile, is_k ? row0 / ROWS : b);
         if (lane >= block.n_lanes) continue;
         float v[OCTET];
-        octet_values(v, side, tile, block, is_k ? octet : row0 / OCTET + octet, table);
+        const int terms = is_k ? octet : row0 / OCTET + octet;
+        if (usual)
+            usual_octet(v, side, tile, block, terms);
+        else
+            octet_values(v, side, tile, block, terms, table);
         if (!side.tile.format.rotated)
             put_octet(unit, is_k ? first + lane : b * KVT_BLOCK_LANES + lane, is_k ? octet : first / OCTET + octet, v);
         else
@@ -112,18 +179,17 @@ KVT_DEVICE void unpack_class(const unit_side &unit, const packed_side &side, con
     }
 }
 
-/* A block of threads takes 32 rows of one side of a unit: blockIdx.x of all of a head's, blockIdx.y the head and the side. */
-KVT_KERNEL(UNPACK_THREADS) unpack_rows(KVT_ARGS struct unpack_args a) {
+/* A block of threads takes one side of a unit: blockIdx.x of all of a head's, blockIdx.y the head and the side. */
+KVT_KERNEL_WITH(UNPACK_THREADS, 3) unpack_rows(KVT_ARGS struct unpack_args a) {
     KVT_OF_BLOCK float table[16];
     const struct kvt_cuda_prefill_head head = a.heads[blockIdx.y / KVT_SIDE_COUNT];
     const struct kvt_cuda_prompt &prompt = a.prompts[head.prompt];
-    const int per_unit = a.unit_rows / ROWS, number = (int)blockIdx.x / per_unit;
-    const int first = (int)blockIdx.x % per_unit * ROWS, which = (int)blockIdx.y % KVT_SIDE_COUNT;
+    const int number = (int)blockIdx.x, which = (int)blockIdx.y % KVT_SIDE_COUNT;
     int u = number, region = KVT_REGION_BODY;
     if (u >= prompt.n_units[region]) u -= prompt.n_units[region], region = KVT_REGION_SINK;
     if (region == KVT_REGION_SINK && u >= prompt.n_units[region]) u -= prompt.n_units[region], region = KVT_REGION_TAIL;
     if (u >= prompt.n_units[region]) return;
-    const int is_plain = region != KVT_REGION_BODY, row = (prompt.first_unit[region] + u) * a.unit_rows + first;
+    const int is_plain = region != KVT_REGION_BODY, row = (prompt.first_unit[region] + u) * a.unit_rows;
     const struct packed_side &side = a.side[is_plain][which];
     const unsigned char *tile = static_cast<const unsigned char *>(prompt.pages[region][row / KVT_TILE_ROWS]) +
                                 (size_t)head.head * a.head_bytes[region] + side.offset;
@@ -133,12 +199,18 @@ KVT_KERNEL(UNPACK_THREADS) unpack_rows(KVT_ARGS struct unpack_args a) {
     float *x = reinterpret_cast<float *>(kvt_shared);
     if (threadIdx.x < 16) table[threadIdx.x] = side.table[threadIdx.x];
     __syncthreads();
-    if (side.tile.kind == KVT_TILE_CLASS) {
-        unpack_class(unit, side, tile, row % KVT_TILE_ROWS, first, x);
-        return;
+    for (int first = 0; first < a.unit_rows; first += ROWS) {
+        const int row0 = row % KVT_TILE_ROWS + first;
+        if (side.tile.kind == KVT_TILE_CLASS) {
+            unpack_class(unit, side, tile, row0, first, x);
+            __syncthreads(); /* before x is filled again */
+            continue;
+        }
+        unpack_lanes(unit, side, a.is_usual[is_plain][which], tile, row0, first, table, x);
+        if (!side.tile.format.rotated) continue;
+        put_rotated(unit, which == KVT_SIDE_K, a.d, first, a.norm, x);
+        __syncthreads();
     }
-    unpack_lanes(unit, side, tile, row % KVT_TILE_ROWS, first, table, x);
-    if (side.tile.format.rotated) put_rotated(unit, which == KVT_SIDE_K, a.d, first, a.norm, x);
 }
 
 } /* namespace */
@@ -149,6 +221,7 @@ enum kvt_status kvt_cuda_prefill_unpack(const struct kvt_cuda_prefill *prefill, 
     for (int side = 0; side < KVT_SIDE_COUNT; side++) {
         a.side[0][side] = packed_side_of(prefill->call.body, (enum kvt_side)side);
         a.side[1][side] = packed_side_of(prefill->call.plain, (enum kvt_side)side);
+        for (int i = 0; i < 2; i++) a.is_usual[i][side] = is_usual(a.side[i][side].tile);
     }
     for (int region = 0; region < KVT_REGION_COUNT; region++)
         a.head_bytes[region] = (uint32_t)prefill->head_bytes[region];
@@ -163,8 +236,8 @@ enum kvt_status kvt_cuda_prefill_unpack(const struct kvt_cuda_prefill *prefill, 
     const bool room = a.side[0][0].tile.format.rotated || a.side[0][1].tile.format.rotated ||
                       a.side[0][0].tile.kind == KVT_TILE_CLASS;
     const size_t shared = room ? (size_t)ROWS * (size_t)(d + 32) * sizeof(float) + (size_t)d * sizeof(uint16_t) : 0;
-    const char *fault = launch(unpack_rows, prefill->most_units * unit_rows / ROWS, prefill->n_heads * KVT_SIDE_COUNT,
-                               UNPACK_THREADS, shared, stream, a);
+    const char *fault =
+        launch(unpack_rows, prefill->most_units, prefill->n_heads * KVT_SIDE_COUNT, UNPACK_THREADS, shared, stream, a);
     if (!fault) return KVT_OK;
     return kvt_fail(err, KVT_ERR_DEVICE, "CUDA, unpacking a prompt's rows: %s", fault);
 }

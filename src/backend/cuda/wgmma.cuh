@@ -34,13 +34,13 @@ template <int N> __device__ __forceinline__ void hold(float (&d)[N]) {
 #define KVT_D8(d, i)                                                                                                   \
     "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), "+f"(d[i + 6]),        \
         "+f"(d[i + 7])
-#define KVT_D32(d, i) KVT_D8(d, i), KVT_D8(d, i + 8), KVT_D8(d, i + 16), KVT_D8(d, i + 24)
+#define KVT_D16(d, i) KVT_D8(d, i), KVT_D8(d, i + 8)
+#define KVT_D32(d, i) KVT_D16(d, i), KVT_D16(d, i + 16)
 #define KVT_R32                                                                                                        \
     "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,"   \
     "%30,%31"
-#define KVT_R64                                                                                                        \
-    KVT_R32 ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%51,%52,%53,%54,%55,%56,"    \
-            "%57,%58,%59,%60,%61,%62,%63"
+#define KVT_R48 KVT_R32 ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47"
+#define KVT_R64 KVT_R48 ",%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63"
 
 // A and B from shared memory; `add` 0: d is written over.
 __device__ __forceinline__ void product(float (&d)[32], uint64_t a, uint64_t b, int add) {
@@ -61,6 +61,11 @@ __device__ __forceinline__ void product(float (&d)[32], const uint32_t *a, uint6
                  : KVT_D32(d, 0)
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
 }
+__device__ __forceinline__ void product(float (&d)[48], const uint32_t *a, uint64_t b) {
+    asm volatile("wgmma.mma_async.sync.aligned.m64n96k16.f32.f16.f16 {" KVT_R48 "}, {%48,%49,%50,%51}, %52, 1, 1, 1, 0;"
+                 : KVT_D32(d, 0), KVT_D16(d, 32)
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+}
 __device__ __forceinline__ void product(float (&d)[64], const uint32_t *a, uint64_t b) {
     asm volatile("wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {" KVT_R64
                  "}, {%64,%65,%66,%67}, %68, 1, 1, 1, 0;"
@@ -68,8 +73,10 @@ __device__ __forceinline__ void product(float (&d)[64], const uint32_t *a, uint6
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
 }
 #undef KVT_D8
+#undef KVT_D16
 #undef KVT_D32
 #undef KVT_R32
+#undef KVT_R48
 #undef KVT_R64
 
 // Barriers in shared memory.

@@ -22,7 +22,7 @@ static inline enum kvt_status kvt_cuda_status(cudaError_t status, const char *wh
 #include "backend/cuda/attend_launch.cuh"
 
 namespace kvt {
-template <int D, int NB, Keys K, Values V> cudaError_t launch_one(Args *args, cudaStream_t) {
+template <int D, int NB, class K, class V> cudaError_t launch_one(Args *args, cudaStream_t) {
     const int n_warps = warps_in<D, NB, K>(args, on_host::MOST_SHARED);
     if (n_warps == 0) return cudaErrorInvalidConfiguration;
     on_host::run_grid(attend_kernel<D, NB, K, V>, args->call.n_blocks, 1, 32 * n_warps, *args);

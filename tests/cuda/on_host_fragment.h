@@ -173,6 +173,10 @@ inline uint32_t halves_of_e4m3(uint32_t bytes) {
     return (uint32_t)kvt_f16_from_f32(kvt_f32_from_e4m3(bytes >> 8 & 255)) << 16 |
            kvt_f16_from_f32(kvt_f32_from_e4m3(bytes & 255));
 }
+template <int TO, int FROM> void copy16_at(uint32_t to, const void *from) {
+    copy16(to + TO, static_cast<const char *>(from) + FROM);
+}
+inline uint32_t kept(uint32_t x) { return x; }
 inline void copies_begun() {}
 template <int N> void wait_for_copies() { __syncwarp(); }
 inline int add_in_order(int32_t *to, int x) { return atomicAdd(to, x); }

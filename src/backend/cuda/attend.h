@@ -122,8 +122,11 @@ int kvt_cuda_attend_any_blocks(const struct kvt_cuda_page *body, int n_columns);
 KVT_MUST_CHECK enum kvt_status kvt_cuda_attend_any_launch(const struct kvt_cuda_attend *attend, void *stream,
                                                           struct kvt_error *err);
 
+enum { KVT_CUDA_BEGIN_UNITS = 32, KVT_CUDA_TIMES_SLOWER = 2 };
+
 /* Cuts work into shares for at most *n_blocks blocks, and says how many there are: a function of the units and that number alone. A unit costs
- * cost[region], a number of bytes. Returns how many shares there are (the first *n_blocks of them begin blocks), or -1 if max_shares are too few;
+ * cost[region], a number of bytes, KVT_CUDA_TIMES_SLOWER times that in sink and tail; a share costs as much as KVT_CUDA_BEGIN_UNITS of the body
+ * beside, for its queries and for handing in, unless heads and blocks go into each other. Returns how many shares there are (the first *n_blocks of them begin blocks), or -1 if max_shares are too few;
  * *n_slots is the number of parts. The plan of one step serves all layers of the same shape. */
 int kvt_cuda_attend_plan(struct kvt_cuda_share *shares, int max_shares, int *n_slots, const struct kvt_cuda_seq *seqs,
                          int n_seqs, int n_heads, int group, int n_columns, const int cost[KVT_REGION_COUNT],

@@ -232,7 +232,7 @@ __device__ __forceinline__ void fetch_log_scales(uint32_t slot, const char *tile
         copy16(slot + ValueSlot<D>::factors(v, 0) + 16 * lane,
                tile + v.scales[g << v.per_log] + (part / 4 ? v.scale_bytes : 0) + half * 64 + part % 4 * 16);
 }
-template <int D, Values V>
+template <int D, class V>
 __device__ __forceinline__ void fetch_body_values(uint32_t slot, const char *tile, const Side &v, int half, int lane) {
     fetch_values<D, V>(slot, tile, v, half, lane);
     if (v.logs) fetch_log_scales<D>(slot, tile, v, half, lane);

@@ -13,15 +13,16 @@
 #include <type_traits>
 
 #include "backend/cuda/attend_class.cuh"
-#include "backend/cuda/attend_four.cuh"
+#include "backend/cuda/attend_known.cuh"
 #include "backend/cuda/attend_merge.cuh"
 #include "backend/cuda/attend_table.cuh"
 
 namespace kvt {
 
 // Warps of a block: 8 have 255 registers each, 12 have 168, in which the sums of a kernel for any codes do not fit.
-template <int D, int NB, Keys K>
-constexpr int MOST_WARPS = IS_FOUR<K> || CLASS_BITS<K> || Shape<D, NB>::MOST_WARPS < 8 ? Shape<D, NB>::MOST_WARPS : 8;
+template <int D, int NB, class K>
+constexpr int MOST_WARPS =
+    K::KNOWN || K::CLASS_BITS != 0 || Shape<D, NB>::MOST_WARPS < 8 ? Shape<D, NB>::MOST_WARPS : 8;
 
 // Where a warp is in the block's shares: the unit that it fetches next, and the address of its page, which is fetched a unit earlier.
 struct Cursor {
@@ -281,7 +282,7 @@ template <int D, int NB> struct Walk {
         return exp2_of(x + (up - reference[nb][e % 2]));
     }
 
-    template <Values V> __device__ __forceinline__ void mix_body(const Sums<NB> &x, uint32_t slot) {
+    template <class V> __device__ __forceinline__ void mix_body(const Sums<NB> &x, uint32_t slot) {
         Weights<NB> w[2];
 #pragma unroll
         for (int b = 0; b < 2; b++)
@@ -295,15 +296,15 @@ template <int D, int NB> struct Walk {
                 w[b].n[nb][0] = lows(t[0], t[1]), w[b].n[nb][1] = lows(t[2], t[3]);
                 w[b].n[nb][2] = highs(t[0], t[1]), w[b].n[nb][3] = highs(t[2], t[3]);
             }
-        if constexpr (V == TABLED)
+        if constexpr (V::TABLED)
             a.body.v.bits == 8 ? mix_table<NB, true>(mixed, slot, a.body.v, w, lane)
                                : mix_table<NB, false>(mixed, slot, a.body.v, w, lane);
         else
             mix<D, NB, V>(mixed, slot, a.body.v, w, lane);
     }
 
-    template <int GROUP> __device__ __forceinline__ void mix_body_four(const Sums<NB> &x, uint32_t slot) {
-        uint4 w[2][NB];
+    template <class V> __device__ __forceinline__ void mix_body_known(const Sums<NB> &x, uint32_t slot) {
+        uint4 w[2][1][NB];
 #pragma unroll
         for (int b = 0; b < 2; b++)
 #pragma unroll
@@ -313,9 +314,9 @@ template <int D, int NB> struct Walk {
                 for (int i = 0; i < 4; i++)
                     t[i] = transpose8x8(
                         pack(weight(x[b][i / 2][nb][i % 2 * 2], nb, 0), weight(x[b][i / 2][nb][i % 2 * 2 + 1], nb, 1)));
-                w[b][nb] = make_uint4(lows(t[0], t[2]), lows(t[1], t[3]), highs(t[0], t[2]), highs(t[1], t[3]));
+                w[b][0][nb] = make_uint4(lows(t[0], t[2]), lows(t[1], t[3]), highs(t[0], t[2]), highs(t[1], t[3]));
             }
-        mix_four<NB, GROUP>(mixed, slot, w, lane);
+        mix_known<V, NB>(mixed, slot, w, lane);
     }
 
     __device__ __forceinline__ void mix_wide(const Sums<NB> &x, uint32_t slot) {
@@ -335,7 +336,7 @@ template <int D, int NB> struct Walk {
     }
 };
 
-template <int D, int NB, Keys K, Values V>
+template <int D, int NB, class K, class V>
 __global__ void __launch_bounds__(32 * MOST_WARPS<D, NB, K>, 1) attend_kernel(const __grid_constant__ Args a) {
     using S = Shape<D, NB>;
 #if defined(__CUDACC__)
@@ -350,22 +351,24 @@ __global__ void __launch_bounds__(32 * MOST_WARPS<D, NB, K>, 1) attend_kernel(co
     float *term_sums = (float *)(queries + S::QUERIES), *factors = term_sums + S::TERM_SUMS / 4;
     float *handed = factors + S::FACTORS / 4, *states = handed + S::HANDED / 4;
     const Queries<D, NB> plain = {shared_address(queries), shared_address(queries) + Queries<D, NB>::BYTES, 0};
-    const uint32_t turned = a.rotated_k || IS_FOUR<K> ? 2 * Queries<D, NB>::BYTES : 0;
+    const uint32_t turned = a.rotated_k || K::KNOWN ? 2 * Queries<D, NB>::BYTES : 0;
     const Queries<D, NB> body = {plain.high + turned, plain.low + turned, shared_address(term_sums)};
     const bool coded = a.body.k.bits != 0;
 
+    float first_query[4] = {};
+    if (K::KNOWN) load_query(first_query, a.call, a.call.shares[blockIdx.x], warp, lane);
     Cursor cursor(a, warp);
     auto fetch_k = [&]() {
         if (cursor.more) {
             if (cursor.coded) {
-                if constexpr (IS_FOUR<K>)
-                    fetch_four_keys<BY_TOKEN<K>, KEY_GROUP<K>>(key_slot, cursor.tile(), cursor.part(), lane);
-                else if constexpr (K == TABLE)
+                if constexpr (K::KNOWN)
+                    fetch_known_keys<K>(key_slot, cursor.tile(), cursor.part(), lane);
+                else if constexpr (K::TABLED)
                     fetch_table_keys(key_slot, cursor.tile(), a.body.k, cursor.part(), lane);
-                else if constexpr (CLASS_BITS<K>)
-                    fetch_class_keys<CLASS_BITS<K>>(key_slot, cursor.tile(), cursor.part(), lane);
+                else if constexpr (K::CLASS_BITS != 0)
+                    fetch_class_keys<K::CLASS_BITS>(key_slot, cursor.tile(), cursor.part(), lane);
                 else
-                    fetch_keys<D, K>(key_slot, cursor.tile(), a.body.k, cursor.part(), lane);
+                    fetch_keys<D>(key_slot, cursor.tile(), a.body.k, cursor.part(), lane);
             } else
                 fetch_plain_keys<D>(key_slot, cursor.tile(), a.plain.k, cursor.part(), lane);
         }
@@ -374,10 +377,9 @@ __global__ void __launch_bounds__(32 * MOST_WARPS<D, NB, K>, 1) attend_kernel(co
     auto fetch_v = [&]() {
         if (cursor.more) {
             if (cursor.coded) {
-                if constexpr (IS_FOUR_V<V>)
-                    fetch_four_values<VALUE_GROUP<V>>(value_slot, cursor.tile() + FOUR_KEY_BYTES<K>, cursor.part(),
-                                                      lane);
-                else if constexpr (V == TABLED)
+                if constexpr (V::KNOWN)
+                    fetch_known_values<V>(value_slot, cursor.tile() + K::TILE, cursor.part(), lane);
+                else if constexpr (V::TABLED)
                     fetch_table_values(value_slot, cursor.tile(), a.body.v, cursor.part(), lane);
                 else
                     fetch_body_values<D, V>(value_slot, cursor.tile(), a.body.v, cursor.part(), lane);
@@ -397,8 +399,8 @@ __global__ void __launch_bounds__(32 * MOST_WARPS<D, NB, K>, 1) attend_kernel(co
         const kvt_cuda_seq &seq = a.call.seqs[share.seq];
         index = share.next;
         __syncthreads();
-        if constexpr (IS_FOUR<K>)
-            prepare_four<NB, BY_TOKEN<K>, KEY_GROUP<K>>(a, share, queries, term_sums, factors, warp, n_warps, lane);
+        if constexpr (K::KNOWN)
+            prepare_known<K, NB>(a, share, queries, term_sums, factors, first_query, warp, n_warps, lane);
         else
             prepare_queries<D, NB>(a, share, seq, queries, term_sums, factors, warp, n_warps, lane);
         __syncthreads();
@@ -415,20 +417,20 @@ __global__ void __launch_bounds__(32 * MOST_WARPS<D, NB, K>, 1) attend_kernel(co
             __syncwarp();
             if (region == KVT_REGION_BODY && coded) {
                 const int row = (seq.first_unit[region] + count) * KVT_CUDA_CODED_ROWS;
-                if constexpr (IS_FOUR<K> && BY_TOKEN<K>) {
-                    score_four_lane<NB, KEY_GROUP<K>>(x, key_slot, body.high, body.sums, lane);
-                } else if constexpr (IS_FOUR<K>) {
-                    turn_four_keys(key_slot, FourKeys<false, KEY_GROUP<K>>::HEADS / 512, lane);
+                if constexpr (K::KNOWN && K::BY_TOKEN) {
+                    score_known_lane<K, NB>(x, key_slot, body, lane);
+                } else if constexpr (K::KNOWN) {
+                    turn_known_keys<K>(key_slot, lane);
                     __syncwarp();
-                    score_four_fold<NB, KEY_GROUP<K>>(x, key_slot, body.high, lane);
-                } else if constexpr (K == TABLE) {
+                    score_known_fold<K, NB>(x, key_slot, body, lane);
+                } else if constexpr (K::TABLED) {
                     unpack_table_scales(key_slot, a.body.k, true, lane);
                     a.body.k.bits == 8 ? score_table<NB, true>(x, key_slot, a.body.k, body, lane)
                                        : score_table<NB, false>(x, key_slot, a.body.k, body, lane);
-                } else if constexpr (CLASS_BITS<K>) {
-                    score_class<NB, CLASS_BITS<K>>(x, key_slot, body, lane);
+                } else if constexpr (K::CLASS_BITS != 0) {
+                    score_class<NB, K::CLASS_BITS>(x, key_slot, body, lane);
                 } else {
-                    score<D, NB, K>(x, key_slot, a.body.k, body, lane);
+                    score<D, NB>(x, key_slot, a.body.k, body, lane);
                 }
                 __syncwarp();
                 fetch_k();
@@ -438,12 +440,12 @@ __global__ void __launch_bounds__(32 * MOST_WARPS<D, NB, K>, 1) attend_kernel(co
                 walk.template refer<2>(x);
                 wait_for_copies<1>();
                 __syncwarp();
-                if constexpr (IS_FOUR_V<V>) {
-                    const float2 most = __half22float2(halves_of(turn_four_values<VALUE_GROUP<V>>(value_slot, lane)));
+                if constexpr (V::KNOWN) {
+                    const float2 most = __half22float2(halves_of(turn_known_values<V>(value_slot, lane)));
                     walk.fit_scale(fmaxf(most.x, most.y), 0);
                     __syncwarp();
-                    walk.template mix_body_four<VALUE_GROUP<V>>(x, value_slot);
-                } else if constexpr (V == TABLED) {
+                    walk.template mix_body_known<V>(x, value_slot);
+                } else if constexpr (V::TABLED) {
                     unpack_table_scales(value_slot, a.body.v, false, lane);
                     walk.template mix_body<V>(x, value_slot);
                 } else {
@@ -470,14 +472,16 @@ __global__ void __launch_bounds__(32 * MOST_WARPS<D, NB, K>, 1) attend_kernel(co
         }
         // After the last share the slots are free.
         float *area = share.next < 0 ? (float *)shared : handed;
-        const int at_once = share.next < 0 ? n_warps : S::AT_ONCE, log = a.body.v.per_log;
-        if (IS_FOUR_V<V> && !settled) {
-            hand_in<D, NB, IS_FOUR_V<V>>(a, walk.mixed, walk.reference, walk.up, log, share, area, at_once, states,
-                                         warp, n_warps, &last);
+        const int at_once = share.next < 0 ? n_warps : S::AT_ONCE;
+        if (K::KNOWN && index >= 0) load_query(first_query, a.call, a.call.shares[index], warp, lane);
+        constexpr bool CODED = V::KNOWN && !V::FACTOR;
+        if (CODED && !settled) {
+            hand_in<D, NB, CODED>(a, walk.mixed, walk.reference, walk.up, share, area, at_once, states, warp, n_warps,
+                                  &last);
             continue;
         }
         if (!settled) settle(walk.mixed, a.body.v, a.rotated_v, lane);
-        hand_in<D, NB, false>(a, walk.mixed, walk.reference, walk.up, log, share, area, at_once, states, warp, n_warps,
+        hand_in<D, NB, false>(a, walk.mixed, walk.reference, walk.up, share, area, at_once, states, warp, n_warps,
                               &last);
     }
 }

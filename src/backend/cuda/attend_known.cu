@@ -6,11 +6,8 @@
 
 namespace kvt {
 
-#define X(keys, values) template cudaError_t launch_one<128, 1, keys, values>(Args *, cudaStream_t);
+#define X(K, V) template cudaError_t launch_one<128, 1, K, V>(Args *, cudaStream_t);
 KVT_CUDA_KNOWN(X)
-#undef X
-#define X(keys, values) template cudaError_t launch_one<128, 2, keys, values>(Args *, cudaStream_t);
-KVT_CUDA_KNOWN_WIDE(X)
 #undef X
 
 } // namespace kvt

@@ -6,6 +6,7 @@
 #define BACKEND_CUDA_ATTEND_LAUNCH_CUH
 
 #include "backend/cuda/attend_kernel.cuh"
+#include <stdlib.h>
 
 namespace kvt {
 
@@ -25,7 +26,7 @@ template <int D, int NB> static void set_slots(Args *args) {
 }
 
 // As many warps as have room for their slots in so many bytes; 0: too few.
-template <int D, int NB, Keys K> int warps_in(Args *args, int most) {
+template <int D, int NB, class K> int warps_in(Args *args, int most) {
     using S = Shape<D, NB>;
     set_slots<D, NB>(args);
     const int n = (most - 64 - S::BESIDE) / (int)args->slots / 2 * 2;
@@ -34,7 +35,7 @@ template <int D, int NB, Keys K> int warps_in(Args *args, int most) {
 }
 
 #if defined(__CUDACC__)
-template <int D, int NB, Keys K, Values V> cudaError_t launch_one(Args *args, cudaStream_t stream) {
+template <int D, int NB, class K, class V> cudaError_t launch_one(Args *args, cudaStream_t stream) {
     using S = Shape<D, NB>;
     int device, most;
     cudaError_t error = cudaGetDevice(&device);
@@ -49,78 +50,80 @@ template <int D, int NB, Keys K, Values V> cudaError_t launch_one(Args *args, cu
     return cudaGetLastError();
 }
 #else
-template <int D, int NB, Keys K, Values V> cudaError_t launch_one(Args *args, cudaStream_t stream);
+template <int D, int NB, class K, class V> cudaError_t launch_one(Args *args, cudaStream_t stream);
 #endif
 
-// Kernels that know their codes: for heads of 128 and up to 8 columns, in attend_known.cu.
+// What kernels know: kivi, affine, kvarn, q8_0 and q4_0 of these bits and groups.
+using Kivi4g32K = KnownKeys<4, 32, false, true, false>;
+using Kivi4g32V = KnownValues<4, 32, true, false>;
+using Kivi4g64K = KnownKeys<4, 64, false, true, false>;
+using Affine4g64K = KnownKeys<4, 64, true, true, false>;
+using Affine4g64V = KnownValues<4, 64, true, false>;
+using Kivi2g32K = KnownKeys<2, 32, false, true, false>;
+using Kivi2g32V = KnownValues<2, 32, true, false>;
+using Kivi8g32K = KnownKeys<8, 32, false, true, false>;
+using Kivi8g32V = KnownValues<8, 32, true, false>;
+using Affine8g64K = KnownKeys<8, 64, true, true, false>;
+using Affine8g64V = KnownValues<8, 64, true, false>;
+using Q8K = KnownKeys<8, 32, true, false, false>;
+using Q8V = KnownValues<8, 32, false, false>;
+using Q4K = KnownKeys<4, 32, true, false, false>;
+using Q4V = KnownValues<4, 32, false, false>;
+using Kvarn4K = KnownKeys<4, 128, false, true, true>;
+using Kvarn4V = KnownValues<4, 128, true, true>;
+
+// Kernels for 16 columns, in attend_known_wide.cu; those and more for 8, in attend_known.cu.
+#define KVT_CUDA_KNOWN_WIDE(X)                                                                                         \
+    X(Kivi4g32K, Kivi4g32V)                                                                                            \
+    X(Kivi4g64K, Affine4g64V)                                                                                          \
+    X(Affine4g64K, Affine4g64V)
 #define KVT_CUDA_KNOWN(X)                                                                                              \
     KVT_CUDA_KNOWN_WIDE(X)                                                                                             \
-    X(FOLD_TWO, TWO_ZEROS)                                                                                             \
-    X(LANE_TWO, TWO_ZEROS)                                                                                             \
-    X(LANE_TWO, TWO_OFFSET)                                                                                            \
-    X(CLASS_4, FOUR_ZEROS)                                                                                             \
-    X(CLASS_3, TWO_ZEROS)                                                                                              \
-    X(CLASS_2, ONE_ZEROS)                                                                                              \
-    X(TABLE, TABLED)
-// And for 16 columns.
-#define KVT_CUDA_KNOWN_WIDE(X)                                                                                         \
-    X(FOLD_FOUR_32, FOUR_32)                                                                                           \
-    X(FOLD_FOUR_64, FOUR_64)                                                                                           \
-    X(LANE_FOUR_64, FOUR_64)
+    X(Kivi2g32K, Kivi2g32V)                                                                                            \
+    X(Kivi8g32K, Kivi8g32V)                                                                                            \
+    X(Affine8g64K, Affine8g64V)                                                                                        \
+    X(Q8K, Q8V)                                                                                                        \
+    X(Q4K, Q4V)                                                                                                        \
+    X(Kvarn4K, Kvarn4V)                                                                                                \
+    X(ClassKeys<4>, ZeroValues<FOUR>)                                                                                  \
+    X(ClassKeys<3>, ZeroValues<TWO>)                                                                                   \
+    X(ClassKeys<2>, ZeroValues<ONE>)                                                                                   \
+    X(Tables, Tables)
 #if defined(__CUDACC__)
-#define X(keys, values) extern template cudaError_t launch_one<128, 1, keys, values>(Args *, cudaStream_t);
+#define X(K, V) extern template cudaError_t launch_one<128, 1, K, V>(Args *, cudaStream_t);
 KVT_CUDA_KNOWN(X)
 #undef X
-#define X(keys, values) extern template cudaError_t launch_one<128, 2, keys, values>(Args *, cudaStream_t);
+#define X(K, V) extern template cudaError_t launch_one<128, 2, K, V>(Args *, cudaStream_t);
 KVT_CUDA_KNOWN_WIDE(X)
 #undef X
 #endif
 
-static inline Keys keys_of(const Side &k) {
-    if (k.classed) return k.bits == 4 ? CLASS_4 : k.bits == 3 ? CLASS_3 : CLASS_2;
-    if (k.tabled) return TABLE;
-    if (k.bits == 0 || k.has_factor) return ANY_KEYS;
-    if (k.bits == 4) {
-        if (!k.has_zero || k.code_offset) return ANY_KEYS;
-        if (k.lane) return k.group == 64 ? LANE_FOUR_64 : ANY_KEYS;
-        return k.group == 32 ? FOLD_FOUR_32 : k.group == 64 ? FOLD_FOUR_64 : ANY_KEYS;
-    }
-    return k.planes[1].width ? k.lane ? LANE_TWO : FOLD_TWO : ANY_KEYS;
+template <class T> bool is_known(const Side &side, bool rotated) {
+    return side.bits == T::BITS && side.group == T::GROUP && side.has_zero == T::ZERO && side.has_factor == T::FACTOR &&
+           side.code_offset == (T::ZERO ? 0 : T::OFFSET) && !side.classed && !side.logs && !side.tabled &&
+           rotated == T::FACTOR;
 }
-static inline Values values_of(const Side &v) {
-    if (v.tabled) return TABLED;
-    if (v.bits == 0 || v.has_factor) return ANY_VALUES;
-    if (v.bits == 4) {
-        if (!v.has_zero || v.code_offset || v.logs) return ANY_VALUES;
-        return v.group == 32 ? FOUR_32 : v.group == 64 ? FOUR_64 : ANY_VALUES;
-    }
-    return v.planes[1].width ? v.has_zero ? TWO_ZEROS : TWO_OFFSET : ANY_VALUES;
-}
-
-// Beside keys of three widths: those of fewer kinds.
-static inline Values class_values_of(const Side &v) {
-    return v.bits == 4 ? FOUR_ZEROS : v.bits == 2 ? ONE_ZEROS : TWO_ZEROS;
+static inline Kind kind_of(const Side &side) { return side.bits == 4 ? FOUR : side.planes[1].width ? TWO : ONE; }
+template <class K, class V> bool is_known(const Args &args) {
+    if constexpr (K::TABLED)
+        return args.body.k.tabled && args.body.v.tabled;
+    else if constexpr (K::CLASS_BITS != 0)
+        return args.body.k.classed && args.body.k.bits == K::CLASS_BITS && kind_of(args.body.v) == V::KIND;
+    else
+        return args.body.k.lane == K::BY_TOKEN && is_known<K>(args.body.k, args.rotated_k) &&
+               is_known<V>(args.body.v, args.rotated_v);
 }
 
 template <int D, int NB> cudaError_t launch(Args *args, cudaStream_t stream) {
+#define X(K, V)                                                                                                        \
+    if (is_known<K, V>(*args)) return launch_one<D, NB, K, V>(args, stream);
     if constexpr (D == 128 && NB == 1) {
-        const Keys k = keys_of(args->body.k);
-        const Values v = args->body.k.classed ? class_values_of(args->body.v) : values_of(args->body.v);
-#define X(keys, values)                                                                                                \
-    if ((k == TABLE || !args->rotated_k) && (args->body.k.classed || k == TABLE || !args->rotated_v) && k == keys &&   \
-        v == values)                                                                                                   \
-        return launch_one<D, NB, keys, values>(args, stream);
         KVT_CUDA_KNOWN(X)
-#undef X
-    }
-    if constexpr (D == 128 && NB == 2) {
-#define X(keys, values)                                                                                                \
-    if (!args->rotated_k && !args->rotated_v && keys_of(args->body.k) == keys && values_of(args->body.v) == values)    \
-        return launch_one<D, NB, keys, values>(args, stream);
+    } else if constexpr (D == 128 && NB == 2) {
         KVT_CUDA_KNOWN_WIDE(X)
-#undef X
     }
-    return launch_one<D, NB, ANY_KEYS, ANY_VALUES>(args, stream);
+#undef X
+    return launch_one<D, NB, AnyCodes, AnyCodes>(args, stream);
 }
 
 } // namespace kvt

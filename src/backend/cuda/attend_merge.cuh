@@ -90,11 +90,11 @@ template <int D, int NB> __device__ void merge_parts(const Args &a, const kvt_cu
 }
 
 // Puts the sums of a block's warps together, to the output or to a part. `area` has room for lines of `at_once` warps. CODED: sums are as encoded
-// values with zeros left them, see settle; groups_log: of the blocks of 32 channels in a group.
+// values with zeros left them, see settle.
 template <int D, int NB, bool CODED>
 __device__ void hand_in(const Args &a, const Mixed<D, NB> &mixed, const float (&reference)[NB][2], float up,
-                        int groups_log, const kvt_cuda_share &share, float *area, int at_once, float *states, int warp,
-                        int n_warps, int *last) {
+                        const kvt_cuda_share &share, float *area, int at_once, float *states, int warp, int n_warps,
+                        int *last) {
     using S = Shape<D, NB>;
     const int r = threadIdx.x % 32 / 4, c = threadIdx.x % 4,
               n_columns = min(S::COLUMNS, share.n_rows * a.call.group - share.column);
@@ -119,6 +119,7 @@ __device__ void hand_in(const Args &a, const Mixed<D, NB> &mixed, const float (&
     float sums[EACH][4] = {}, sum[EACH] = {}, top[EACH];
     for (int w0 = 0; w0 < n_warps; w0 += at_once) {
         if (w0) __syncthreads();
+        const float unit = a.body.v.code_offset ? SUBNORMALS : 1.f; // of the zeros' share
         if (warp >= w0 && warp < w0 + at_once)
 #pragma unroll
             for (int nb = 0; nb < NB; nb++)
@@ -127,10 +128,10 @@ __device__ void hand_in(const Args &a, const Mixed<D, NB> &mixed, const float (&
                     const int column = nb * 8 + 2 * c + e;
                     float *line = area + ((warp - w0) * n_columns + column) * S::LINE;
                     if (CODED) {
-                        const float times = SUBNORMALS * down[nb][e], zeros = mixed.side[nb][e] * down[nb][e];
+                        const float times = SUBNORMALS * down[nb][e], zeros = mixed.side[nb][e] * down[nb][e] * unit;
 #pragma unroll
                         for (int b = 0; b < D / 32; b++) {
-                            const float zero = __shfl_sync(~0u, zeros, 4 * (b >> groups_log) + c);
+                            const float zero = __shfl_sync(~0u, zeros, 4 * (b >> a.body.v.per_log) + c);
                             const float4 v = make_float4(fmaf(mixed.values[2 * b][nb][e], times, zero),
                                                          fmaf(mixed.values[2 * b][nb][e + 2], times, zero),
                                                          fmaf(mixed.values[2 * b + 1][nb][e], times, zero),

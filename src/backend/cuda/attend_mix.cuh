@@ -150,15 +150,11 @@ __device__ __forceinline__ void mix_kind(Mixed<D, NB> &mixed, uint32_t slot, con
                : mix_coded<D, NB, KIND, OFFSET>(mixed, slot, v, w, lane);
 }
 
-template <int D, int NB, Values V>
+template <int D, int NB, class V>
 __device__ __forceinline__ void mix(Mixed<D, NB> &mixed, uint32_t slot, const Side &v, const Weights<NB> (&w)[2],
                                     int lane) {
-    if constexpr (V == TWO_ZEROS) {
-        mix_coded<D, NB, TWO, ZEROS>(mixed, slot, v, w, lane);
-    } else if constexpr (V == TWO_OFFSET) {
-        mix_coded<D, NB, TWO, OFFSET>(mixed, slot, v, w, lane);
-    } else if constexpr (V == ONE_ZEROS) {
-        mix_coded<D, NB, ONE, ZEROS>(mixed, slot, v, w, lane);
+    if constexpr (V::FIXED) {
+        mix_coded<D, NB, V::KIND, ZEROS>(mixed, slot, v, w, lane);
     } else if (v.bits == 4) {
         mix_kind<D, NB, FOUR>(mixed, slot, v, w, lane);
     } else {

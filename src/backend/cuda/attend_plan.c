@@ -13,6 +13,7 @@ struct plan {
     int max_shares, n_shares;
     int n_blocks, block, last; /* the block that is being filled, and its latest share or -1 */
     int64_t total, done, end;  /* cost: of all, so far, and where the block's share ends */
+    int64_t begin;             /* what a share costs beside its units */
     int n_slots;
 };
 
@@ -30,6 +31,7 @@ static int new_share(struct plan *plan) {
         at = plan->n_shares++;
         plan->shares[plan->last].next = at;
     }
+    plan->done += plan->begin;
     return plan->last = at;
 }
 
@@ -42,18 +44,20 @@ static int n_units(const struct kvt_cuda_seq *seq) {
 static int unit_cost(const struct kvt_cuda_seq *seq, int unit, const int cost[KVT_REGION_COUNT]) {
     if (unit < seq->n_units[KVT_REGION_BODY]) return cost[KVT_REGION_BODY];
     unit -= seq->n_units[KVT_REGION_BODY];
-    return cost[unit < seq->n_units[KVT_REGION_SINK] ? KVT_REGION_SINK : KVT_REGION_TAIL];
+    return cost[unit < seq->n_units[KVT_REGION_SINK] ? KVT_REGION_SINK : KVT_REGION_TAIL] * KVT_CUDA_TIMES_SLOWER;
 }
 
 /* Units from `at` on that go to this block; body units, all of one cost, at once. */
 static int take_units(struct plan *plan, const struct kvt_cuda_seq *seq, int at, const int cost[KVT_REGION_COUNT]) {
     const int first = at, end = n_units(seq), body = seq->n_units[KVT_REGION_BODY], each = cost[KVT_REGION_BODY];
     if (at < body) {
-        const int n = (int)KVT_MIN(kvt_div_up(plan->end - plan->done, each), body - at);
+        int n = (int)KVT_MIN(kvt_div_up(KVT_MAX(plan->end - plan->done, 1), each), body - at);
+        if (2 * (int64_t)(body - at - n) * each < plan->begin) n = body - at; /* the rest is not worth a share */
         at += n;
         plan->done += (int64_t)n * each;
     }
-    while (at >= body && at < end && plan->done < plan->end) plan->done += unit_cost(seq, at++, cost);
+    for (; at >= body && at < end && (at == first || plan->done < plan->end); at++)
+        plan->done += unit_cost(seq, at, cost);
     return at - first;
 }
 
@@ -64,7 +68,7 @@ static bool add_head(struct plan *plan, const struct kvt_cuda_seq *seq, const st
     const int end = n_units(seq), first_slot = plan->n_slots;
     int first_share = -1, first_block = 0;
     for (int at = 0; at < end;) {
-        if (plan->done >= plan->end) {
+        if (plan->last >= 0 && plan->done + plan->begin >= plan->end && plan->block + 1 < plan->n_blocks) {
             plan->block++;
             begin_block(plan);
         }
@@ -84,17 +88,31 @@ static bool add_head(struct plan *plan, const struct kvt_cuda_seq *seq, const st
     return true;
 }
 
+/* Whether blocks can take whole heads, or heads whole blocks. */
+static bool is_even(const struct kvt_cuda_seq *seqs, int n_seqs, int n_counters, int n_blocks) {
+    for (int s = 1; s < n_seqs; s++)
+        if (n_units(&seqs[s]) != n_units(seqs)) return false;
+    return n_counters % n_blocks == 0 || n_blocks % n_counters == 0;
+}
+
 int kvt_cuda_attend_plan(struct kvt_cuda_share *shares, int max_shares, int *n_slots, const struct kvt_cuda_seq *seqs,
                          int n_seqs, int n_heads, int group, int n_columns, const int cost[KVT_REGION_COUNT],
                          int *n_blocks) {
     struct plan plan = {.shares = shares, .max_shares = max_shares, .n_shares = *n_blocks, .n_blocks = *n_blocks};
     if (*n_blocks > max_shares) return -1;
+    int n_counters = 0;
     for (int s = 0; s < n_seqs; s++) {
         int64_t all = 0;
         for (int region = 0; region < KVT_REGION_COUNT; region++)
-            all += (int64_t)seqs[s].n_units[region] * cost[region];
-        plan.total += all * n_heads * kvt_div_up(seqs[s].n_rows * group, n_columns);
+            all += (int64_t)seqs[s].n_units[region] * cost[region] *
+                   (region == KVT_REGION_BODY ? 1 : KVT_CUDA_TIMES_SLOWER);
+        const int n = n_heads * (int)kvt_div_up(seqs[s].n_rows * group, n_columns);
+        n_counters += n;
+        plan.total += all * n;
     }
+    if (!is_even(seqs, n_seqs, n_counters, *n_blocks))
+        plan.begin = (int64_t)KVT_CUDA_BEGIN_UNITS * cost[KVT_REGION_BODY];
+    plan.total += plan.begin * (n_counters + *n_blocks);
     begin_block(&plan);
     int counter = 0;
     for (int s = 0; s < n_seqs; s++)
@@ -116,16 +134,9 @@ int kvt_cuda_attend_plan(struct kvt_cuda_share *shares, int max_shares, int *n_s
 int kvt_cuda_attend_blocks(const struct kvt_cuda_seq *seqs, int n_seqs, int n_heads, int n_counters,
                            int n_multiprocessors) {
     int64_t units = 0;
-    int shortest = INT32_MAX, longest = 0;
-    for (int s = 0; s < n_seqs; s++) {
-        const int n = n_units(&seqs[s]);
-        shortest = KVT_MIN(shortest, n);
-        longest = KVT_MAX(longest, n);
-        units += (int64_t)n * n_heads;
-    }
+    for (int s = 0; s < n_seqs; s++) units += (int64_t)n_units(&seqs[s]) * n_heads;
     const int most = (int)KVT_MAX(1, KVT_MIN(n_multiprocessors, units / FEWEST_UNITS));
-    if (shortest == longest)
-        for (int n = most; n >= most - most / 10; n--)
-            if (n_counters % n == 0 || n % n_counters == 0) return n;
+    for (int n = most; n >= most - most / 10; n--)
+        if (n > 0 && is_even(seqs, n_seqs, n_counters, n)) return n;
     return most;
 }

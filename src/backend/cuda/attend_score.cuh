@@ -48,9 +48,6 @@ __device__ __forceinline__ void add_plane(float (&s0)[NB][4], float (&s1)[NB][4]
     }
 }
 
-// How many planes codes have; FOUR: one, of codes of four bits.
-enum Kind { FOUR, ONE, TWO };
-
 // All planes of a side's codes, for the lane.
 template <Kind KIND> struct LanePlanes {
     LanePlane<KIND == FOUR> low, high;
@@ -246,13 +243,9 @@ __device__ __forceinline__ void score_plain(Sums<NB> &x, uint32_t slot, const Qu
 }
 
 // A unit of encoded keys.
-template <int D, int NB, Keys K>
+template <int D, int NB>
 __device__ __forceinline__ void score(Sums<NB> &x, uint32_t slot, const Side &k, const Queries<D, NB> &q, int lane) {
-    if constexpr (K == FOLD_TWO) {
-        score_fold<D, NB, TWO>(x, slot, k, q, lane);
-    } else if constexpr (K == LANE_TWO) {
-        score_lane<D, NB, TWO>(x, slot, k, q, lane);
-    } else if (k.bits == 4) {
+    if (k.bits == 4) {
         k.lane ? score_lane<D, NB, FOUR>(x, slot, k, q, lane) : score_fold<D, NB, FOUR>(x, slot, k, q, lane);
     } else if (k.planes[1].width) {
         k.lane ? score_lane<D, NB, TWO>(x, slot, k, q, lane) : score_fold<D, NB, TWO>(x, slot, k, q, lane);

@@ -12,13 +12,23 @@ namespace kvt {
 
 enum { MAX_BLOCKS = 8 };
 
-// What a kernel knows of the keys and values of the body when it is compiled: that keys are by channel or by token, with codes of four
-// bits or of two planes, and what values have beside scales. A kernel for any is 1.3 times slower: its code is long.
-enum Keys { ANY_KEYS, FOLD_FOUR_32, FOLD_FOUR_64, LANE_FOUR_64, FOLD_TWO, LANE_TWO, CLASS_4, CLASS_3, CLASS_2, TABLE };
-enum Values { ANY_VALUES, FOUR_32, FOUR_64, TWO_ZEROS, TWO_OFFSET, FOUR_ZEROS, ONE_ZEROS, TABLED };
+// How many planes codes have; FOUR: one, of codes of four bits.
+enum Kind { FOUR, ONE, TWO };
 
-// Keys of three widths (attend_class.cuh), by the middle one.
-template <Keys K> constexpr int CLASS_BITS = K == CLASS_4 ? 4 : K == CLASS_3 ? 3 : K == CLASS_2 ? 2 : 0;
+// What a kernel knows of the keys and values of the body when it is compiled, if it is not all (attend_known.cuh): nothing; the middle one of three
+// widths of keys; that both are tables or floats; the kind of values with zeros. A kernel for any is 1.3 times slower: its code is long.
+struct AnyCodes {
+    static constexpr bool KNOWN = false, TABLED = false, FIXED = false, BY_TOKEN = false, FACTOR = false;
+    static constexpr int CLASS_BITS = 0;
+};
+template <int BITS> struct ClassKeys : AnyCodes { static constexpr int CLASS_BITS = BITS; };
+struct Tables : AnyCodes {
+    static constexpr bool TABLED = true;
+};
+template <Kind KIND_> struct ZeroValues : AnyCodes {
+    static constexpr bool FIXED = true;
+    static constexpr Kind KIND = KIND_;
+};
 
 // Codes that are 8-bit floats or index a table (attend_table.cuh): what they mean, and their scales.
 struct Table {
@@ -163,17 +173,17 @@ __device__ __forceinline__ void fetch_plain_values(uint32_t slot, const char *ti
         }
 }
 
-// A unit of the body, encoded, of any codes or two planes.
-template <int D, Keys K>
+// A unit of the body, encoded.
+template <int D>
 __device__ __forceinline__ void fetch_keys(uint32_t slot, const char *tile, const Side &k, int part, int lane) {
-    if (K == ANY_KEYS && k.bits == 4) return fetch_coded_keys<D, true>(slot, tile, k, part, lane);
+    if (k.bits == 4) return fetch_coded_keys<D, true>(slot, tile, k, part, lane);
     fetch_coded_keys<D, false>(slot, tile, k, part, lane);
 }
-template <int D, Values V>
+template <int D, class V>
 __device__ __forceinline__ void fetch_values(uint32_t slot, const char *tile, const Side &v, int part, int lane) {
-    if (V == FOUR_ZEROS || (V == ANY_VALUES && v.bits == 4))
-        return fetch_coded_values<D, true>(slot, tile, v, part, lane);
-    if (V != FOUR_ZEROS) fetch_coded_values<D, false>(slot, tile, v, part, lane);
+    if constexpr (V::FIXED) return fetch_coded_values<D, V::KIND == FOUR>(slot, tile, v, part, lane);
+    if (v.bits == 4) return fetch_coded_values<D, true>(slot, tile, v, part, lane);
+    fetch_coded_values<D, false>(slot, tile, v, part, lane);
 }
 
 } // namespace kvt

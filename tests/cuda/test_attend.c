@@ -307,9 +307,11 @@ static void try_case(const struct shape *s, struct kvt_rng *rng) {
     compare(&b, out, lse, &e);
     const struct kvt_tile *body = b.pool[CPU]->plan->layers[0].page[KVT_REGION_BODY].tile;
     const bool is_plain = body[KVT_SIDE_K].kind == KVT_TILE_PLAIN && body[KVT_SIDE_V].kind == KVT_TILE_PLAIN;
-    /* Prompts of 16-bit rows are long sums on tensor cores alone. */
+    /* Prompts of 16-bit rows are long sums on tensor cores alone; of others, rows are rounded to f16, and an outlier makes those count
+     * whose keys are large. */
     const bool is_prompt = s->n_queries > 8;
-    const bool good = is_plain ? e.kernel <= (is_prompt ? 4 : 2) * e.plain : e.kernel <= 0.2 * e.codec;
+    const double share = is_prompt && s->outlier > 0 ? 0.25 : 0.2;
+    const bool good = is_plain ? e.kernel <= (is_prompt ? 4 : 2) * e.plain : e.kernel <= share * e.codec;
     judge(s, good && e.lse < 2e-3 * (s->outlier > 0 ? s->outlier : 1), "error", &e);
     judge(s, memcmp(out, again, n_out * sizeof *out) == 0, "same bits twice", &e);
     free(out), free(again), free(lse);

@@ -16,6 +16,12 @@
 #include <string.h>
 #include <ucontext.h>
 
+#define __device__
+
+struct float4 {
+    float x, y, z, w;
+};
+
 namespace on_host {
 
 enum { MOST_THREADS = 1024, MOST_SHARED = 227 * 1024, STACK = 64 * 1024 };
@@ -253,8 +259,8 @@ inline void mma_tf32(float (&d)[4], const float (&a)[4], const float (&b)[2]) {
 
 template <class Args>
 static inline const char *launch(void (*kernel)(Args), int blocks_x, int blocks_y, int threads, size_t shared_bytes,
-                                 void *stream, const Args &args) {
-    (void)stream;
+                                 void *stream, const Args &args, bool beside = false) {
+    (void)stream, (void)beside;
     if (shared_bytes > on_host::MOST_SHARED || threads > on_host::MOST_THREADS || threads % 32 != 0)
         return "a launch that no GPU takes";
     on_host::run_grid(kernel, blocks_x, blocks_y, threads, args);

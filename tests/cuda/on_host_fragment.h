@@ -14,7 +14,6 @@ extern "C" {
 #include "base/half.h"
 }
 
-#define __device__
 #define __host__
 #define __global__
 #define __forceinline__ inline
@@ -37,9 +36,6 @@ struct uint4 {
 };
 struct float2 {
     float x, y;
-};
-struct float4 {
-    float x, y, z, w;
 };
 inline uint2 make_uint2(uint32_t x, uint32_t y) { return {x, y}; }
 inline uint4 make_uint4(uint32_t x, uint32_t y, uint32_t z, uint32_t w) { return {x, y, z, w}; }

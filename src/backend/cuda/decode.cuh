@@ -125,7 +125,7 @@ KVT_KERNEL(DECODE_THREADS) decode_rows(KVT_ARGS struct decode_args a) {
         decode_unit(x, pitch, a, bytes, row0, from, end);
     __syncthreads();
     if (a.tile.format.rotated) {
-        const struct unit u = {0, KVT_BLOCK_LANES, 0, d, 0, KVT_BLOCK_LANES, 0, d, pitch};
+        const struct unit u = {0, KVT_BLOCK_LANES, 0, d, 0, KVT_BLOCK_LANES, 0, d, pitch, warps_of_block()};
         rotate_unit(x, u, false, a.rotation, false);
     }
     for (int r = from + warp_in_block(); r < end; r += warps_of_block())

@@ -325,6 +325,7 @@ static enum kvt_status write_rows(struct gather *g, enum kvt_side side, bool bod
         .source = {.number = number_of(rows->type), .stride = rows->row_stride, .round = wide->number},
         .bad = g->own->bad + g->layer_index * BAD_COUNT + (body ? BAD_BODY : BAD_WIDE) + side,
         .limit = layer->limit[side],
+        .beside = true, /* what rows are written to, no other launch of an append reads before its flush */
     };
     struct walk w = walk_from(g->step, g->layer_index, body);
     const size_t runs = (size_t)g->step->n_rows / KVT_TILE_ROWS + 2 * (size_t)g->step->n_seqs;
@@ -397,6 +398,7 @@ static enum kvt_status encode_body(struct gather *g, enum kvt_side side, bool by
         .side = side,
         .d = kvt_tile_row_size(&wide->tile[side]),
         .source = {.is_tile = true, .number = wide->tile[side].number},
+        .beside = side == KVT_SIDE_V, /* of the flush of K */
     };
     KVT_TRY(begin_launch(g, &args, 1, err));
     for (int i = 0; i < g->step->n_seqs; i++) {

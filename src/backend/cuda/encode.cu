@@ -112,6 +112,33 @@ const struct row {
     {&kvt_encoder_kq_feedback, the_one<encode_kq_feedback>, cut_kq_feedback},
 };
 
+/* Kernels that know their codes, instead of those of rows[]: usual codecs, in flushes of heads of 128. */
+struct known_row {
+    const struct kvt_encoder *encoder;
+    bool (*takes)(const struct encode_args &a);
+    encode_fn kernel;
+    int threads;
+};
+
+template <class Known> constexpr struct known_row known_of(const struct kvt_encoder *encoder) {
+    return {encoder, Known::takes, encode_known<Known>, Known::warps * KVT_WARP};
+}
+
+const struct known_row known_rows[] = {
+    known_of<known<kivi_codes, KVT_SIDE_K, KVT_TILE_FOLD, 4, 32, 2>>(&kvt_encoder_kivi),
+    known_of<known<kivi_codes, KVT_SIDE_V, KVT_TILE_FOLD, 4, 32, 2>>(&kvt_encoder_kivi),
+    known_of<known<affine_codes<false>, KVT_SIDE_K, KVT_TILE_LANE, 4, 64, 1>>(&kvt_encoder_affine),
+    known_of<known<affine_codes<false>, KVT_SIDE_V, KVT_TILE_FOLD, 4, 64, 1>>(&kvt_encoder_affine),
+    known_of<known<q_0_codes, KVT_SIDE_K, KVT_TILE_LANE, 8, 32, 2>>(&kvt_encoder_q_0),
+    known_of<known<q_0_codes, KVT_SIDE_V, KVT_TILE_FOLD, 8, 32, 2>>(&kvt_encoder_q_0),
+};
+
+const struct known_row *find_known(const struct encode_args &a, const struct kvt_encoder *encoder) {
+    for (const struct known_row &known : known_rows)
+        if (known.encoder == encoder && known.takes(a)) return &known;
+    return nullptr;
+}
+
 const struct row *find_row(const struct kvt_codec *codec) {
     for (const struct row &row : rows)
         if (row.encoder == codec->encoder) return &row;
@@ -163,7 +190,9 @@ enum kvt_status kvt_cuda_encode(const struct kvt_cuda_encode_args *args, void *s
     a.n_row_units = units_of_rows(args->most_rows, cut.rows);
     a.rotation = rotation_of(a.tile);
     const int n_units = a.n_row_units * ((args->d + cut.channels - 1) / cut.channels);
-    const char *fault = launch(row->kernel(a.tile), args->n_jobs, n_units, cut.threads, cut.shared_bytes, stream, a);
+    const struct known_row *known = find_known(a, row->encoder);
+    const char *fault = launch(known ? known->kernel : row->kernel(a.tile), args->n_jobs, n_units,
+                               known ? known->threads : cut.threads, cut.shared_bytes, stream, a, args->beside);
     if (!fault) return KVT_OK;
     return kvt_fail(err, KVT_ERR_DEVICE, "CUDA, encoding %d tiles of %s: %s", args->n_jobs, args->codec->info.name,
                     fault);

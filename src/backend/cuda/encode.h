@@ -47,6 +47,8 @@ struct kvt_cuda_encode_args {
      * kvt_codec_limit leave there the first of them: job << 32 | row of the tile << 16 | channel. Their tile's bytes are then undefined. */
     uint64_t *bad;
     float limit; /* in the place of kvt_codec_limit; 0: that */
+    /* It may run at the same time as the call before it in the stream, of which it needs nothing and which is of this kind too. */
+    bool beside;
 };
 
 /* Whether kvt_cuda_encode takes a codec for rows of d elements. UNSUPPORTED with a sentence where not. */

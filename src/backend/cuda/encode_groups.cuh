@@ -256,13 +256,14 @@ struct turbo_codes {
 /* ---- the kernel ------------------------------------------------------------------------------------------------------------ */
 
 /* All groups of a unit. A task is a line, one term (FOLD) or lane (LANE), and what a warp takes of it. */
-template <class Codes>
+template <class Codes, bool masked>
 KVT_DEVICE void encode_tasks(const struct unit &u, const struct encode_args &a, char *bytes, const float *x,
                              uint8_t *codes) {
     const bool along_lanes = a.tile.kind == KVT_TILE_FOLD;
     const int size = along_lanes ? a.tile.lane_group : a.tile.term_group,
               width = a.tile.format.group == 16 ? 16 : KVT_WARP;
-    const int n_lines = along_lanes ? u.term_end - u.term_from : u.lane_end - u.lane_from;
+    const int line_from = along_lanes ? u.term_from : u.lane_from, line_end = along_lanes ? u.term_end : u.lane_end;
+    const int first = masked ? 0 : line_from, n_lines = masked ? along_lanes ? u.n_terms : u.n_lanes : line_end - first;
     const int n = along_lanes ? u.n_lanes : u.n_terms, per_task = KVT_MAX(size, KVT_WARP);
     const int half = thread_in_warp() / width; /* which of two groups of 16 */
     struct group g;
@@ -272,28 +273,69 @@ KVT_DEVICE void encode_tasks(const struct unit &u, const struct encode_args &a, 
     g.bits = a.tile.format.bits, g.args = &a;
     g.codes = codes, g.pitch = u.pitch, g.along_lanes = along_lanes, g.bytes = bytes;
     for (int from = 0; from < n; from += per_task)
-        for (int line = warp_in_block(); line < n_lines; line += warps_of_block()) {
-            const int at = from + half * width;
+        for (int i = warp_in_block(); i < n_lines; i += u.warps) {
+            const int at = from + half * width, line = first + i;
             g.n = KVT_MIN(size, n - at);
-            if (g.n <= 0) continue;
-            g.term = along_lanes ? u.term_from + line : at, g.of_lane = along_lanes ? at : u.lane_from + line;
+            if (g.n <= 0 || line < line_from || line >= line_end) continue;
+            g.term = along_lanes ? line : at, g.of_lane = along_lanes ? at : line;
             g.x = x + g.term * u.pitch + g.of_lane;
             Codes::encode(g, find_scale(a.tile, u.term0 + g.term, u.lane0 + g.of_lane));
         }
 }
 
-template <class Codes> KVT_KERNEL(UNIT_THREADS) encode_groups(KVT_ARGS struct encode_args a) {
-    const struct kvt_cuda_job job = a.jobs[blockIdx.x];
+/* warps: of the block where that is known, and then the unit's size is; else 0. */
+template <class Codes, int warps>
+KVT_DEVICE void encode_unit(const struct encode_args &a, const struct kvt_cuda_job &job) {
     struct unit u;
     if (!find_unit(&u, a, job)) return;
+    if (warps) u.warps = warps;
     float *x = reinterpret_cast<float *>(kvt_shared);
     uint8_t *codes = kvt_shared + (size_t)u.n_terms * u.pitch * sizeof *x;
-    load_unit(x, u, a, job);
+    load_unit<warps != 0>(x, u, a, job);
     __syncthreads();
     if (a.tile.format.rotated) rotate_unit(x, u, a.tile.side == KVT_SIDE_K, a.rotation, true);
-    encode_tasks<Codes>(u, a, static_cast<char *>(job.tile), x, codes);
+    encode_tasks<Codes, warps != 0>(u, a, static_cast<char *>(job.tile), x, codes);
     __syncthreads();
     pack_unit(a.tile, job.tile, codes, u);
+}
+
+template <class Codes> KVT_KERNEL(UNIT_THREADS) encode_groups(KVT_ARGS struct encode_args a) {
+    const side_by_side both;
+    encode_unit<Codes, 0>(a, a.jobs[blockIdx.x]);
+}
+
+/* The same for integer codes with f16 scales of the rows of an f16 tile, d 128, of which the width, the group and the unit are known when it
+ * is compiled: without divisions by what is not known, and loops over it, a small unit takes half the time. Groups per warp: 1 is the fastest
+ * alone, 2 leave room for a launch beside it. */
+template <class Its, int side, int kind, int bits, int group, int per_warp> struct known {
+    typedef Its Codes;
+    static constexpr bool is_k = side == KVT_SIDE_K, fold = kind == KVT_TILE_FOLD;
+    static constexpr int rows = is_k ? KVT_BLOCK_LANES : 8, channels = is_k && fold ? KVT_BLOCK_LANES : group;
+    static constexpr int warps = rows * channels / group / per_warp;
+
+    static bool takes(const struct encode_args &a) {
+        return a.tile.side == side && a.tile.kind == kind && a.tile.format.bits == bits && a.tile.n_lanes == 128 &&
+               a.tile.n_terms == 128 && (fold ? a.tile.lane_group : a.tile.term_group) == group &&
+               !a.tile.format.rotated && a.tile.format.scale == KVT_SCALE_F16 && a.source.is_tile &&
+               a.source.number == KVT_NUMBER_F16 && a.unit_rows == rows && a.unit_channels == channels;
+    }
+    KVT_DEVICE struct encode_args of(const struct encode_args &given) {
+        struct encode_args a = given;
+        a.tile.side = static_cast<enum kvt_side>(side), a.tile.kind = static_cast<enum kvt_tile_kind>(kind);
+        a.tile.n_terms = a.tile.n_lanes = 128;
+        a.tile.lane_group = fold ? group : KVT_BLOCK_LANES, a.tile.term_group = fold ? 0 : group;
+        a.tile.format.bits = bits, a.tile.format.group = group, a.tile.format.rotated = false;
+        a.tile.format.scale = a.tile.format.zero = KVT_SCALE_F16;
+        a.source.is_tile = true, a.source.number = KVT_NUMBER_F16;
+        a.unit_rows = rows, a.unit_channels = channels;
+        return a;
+    }
+};
+
+template <class Known> KVT_KERNEL(UNIT_THREADS) encode_known(KVT_ARGS struct encode_args given) {
+    const side_by_side both;
+    const struct encode_args a = Known::of(given);
+    encode_unit<typename Known::Codes, Known::warps>(a, given.jobs[blockIdx.x]);
 }
 
 #endif

@@ -60,15 +60,24 @@ KVT_DEVICE float query_at(const unsigned char *bytes, int n, int i, int r) {
     return kvt_f32_from_e5m2((at[0] >> shift & 15u) | (at[KVT_BLOCK_LANES * 4] >> shift & 15u) << 4);
 }
 
-/* The sum of the squares of a channel's queries, from the tile beside the rows: of every parts-th row. */
-KVT_DEVICE float sum_queries(const unsigned char *bytes, int d, int parts, int c) {
-    const int n = d / parts;
-    float sum = 0;
-    for (int r = c / n; r < KVT_TILE_ROWS; r += parts) {
-        const float q = query_at(bytes, n, c % n, r);
-        sum += q * q;
+/* Weights by channel: the sums of the squares of its queries, from the tile beside the rows: a channel is in every parts-th row there.
+ * squares: room for d * 128 / parts floats. Ends with a wait. */
+KVT_DEVICE void sum_queries(float *weight, float *squares, const void *queries, int d, int parts) {
+    const int n = d / parts, n_rows = KVT_TILE_ROWS / parts;
+#pragma unroll 4
+    for (int i = (int)threadIdx.x; i < d * n_rows; i += (int)blockDim.x) {
+        const int k = i / d, c = i - k * d;
+        const float q = query_at(static_cast<const unsigned char *>(queries), n, c % n, c / n + k * parts);
+        squares[i] = q * q;
     }
-    return sum;
+    __syncthreads();
+    for (int c = (int)threadIdx.x; c < d; c += (int)blockDim.x) {
+        float sum = 0;
+#pragma unroll 16
+        for (int k = 0; k < n_rows; k++) sum += squares[k * d + c];
+        weight[c] = sum;
+    }
+    __syncthreads();
 }
 
 /* Elements of a slice: x[j][k] is row 32 k + this thread's of the warp's channel c0 + 32 j + its place. All are on their way before one
@@ -99,10 +108,11 @@ KVT_DEVICE void measure_channel(struct kq_shared *s, const float (&x)[KQ_PARTS],
     if (thread_in_warp() == 0) s->lo[c] = lo, s->range[c] = hi - lo;
 }
 
-KVT_DEVICE void measure(struct kq_shared *s, const struct encode_args &a, const struct kvt_cuda_job &job, int d) {
+/* Extremes of all channels; x: the last slice's elements. */
+KVT_DEVICE void measure(float (&x)[KQ_CHANNELS][KQ_PARTS], struct kq_shared *s, const struct encode_args &a,
+                        const struct kvt_cuda_job &job, int d) {
     for (int c0 = 0; c0 < d; c0 += KVT_SLICE) {
         const int n = KVT_MIN(KVT_SLICE, d - c0);
-        float x[KQ_CHANNELS][KQ_PARTS];
         load_slice(x, a, job, c0, n);
 #pragma unroll
         for (int j = 0; j < KQ_CHANNELS; j++)
@@ -111,11 +121,11 @@ KVT_DEVICE void measure(struct kq_shared *s, const struct encode_args &a, const 
 }
 
 /* Weights by channel, then what each channel is worth. */
-KVT_DEVICE void weigh(struct kq_shared *s, const struct kvt_cuda_job &job, int d, int parts) {
+KVT_DEVICE void weigh(struct kq_shared *s, const struct kvt_cuda_job &job, int d, int parts, float *squares) {
     if (job.queries)
-        for (int c = (int)threadIdx.x; c < d; c += (int)blockDim.x)
-            s->weight[c] = sum_queries(static_cast<const unsigned char *>(job.queries), d, parts, c);
-    __syncthreads();
+        sum_queries(s->weight, squares, job.queries, d, parts);
+    else
+        __syncthreads();
     float most = 0;
     for (int c = thread_in_warp(); job.queries && c < d; c += KVT_WARP)
         most = s->weight[c] > most ? s->weight[c] : most;
@@ -175,9 +185,14 @@ KVT_DEVICE void put_head(struct kq_shared *s, const struct encode_args &a, unsig
 
 /* ---- one channel --------------------------------------------------------------------------------------------------------- */
 
-/* Its elements in parts of its range; then scale and zero, which are stored. */
-KVT_DEVICE struct kq_fit fit_channel(int (&t)[KQ_PARTS], const float (&x)[KQ_PARTS], const struct kq_shared *s,
-                                     const struct encode_args &a, int c, unsigned char *bytes) {
+/* Over a channel's rows: of first codes, of their squares, of elements, of the products of both. */
+struct kq_sums {
+    int codes, squares, total, products;
+};
+
+/* A warp's: its elements in parts of its range, and their sums. */
+KVT_DEVICE struct kq_sums sum_channel(int (&t)[KQ_PARTS], const float (&x)[KQ_PARTS], const struct kq_shared *s,
+                                      const struct encode_args &a, int c) {
     const float range = s->range[c], lo = s->lo[c];
     const float per_range = range >= KQ_LEAST ? KVT_WHOLE_MOST / range : 0;
     const int bits = a.tile.format.bits, k_class = s->classes[c], top = (1 << a.classes.of[k_class].bits) - 1;
@@ -191,8 +206,16 @@ KVT_DEVICE struct kq_fit fit_channel(int (&t)[KQ_PARTS], const float (&x)[KQ_PAR
         sum += code, squares += code * code;
         total += t[k], products += code * t[k];
     }
-    sum = __reduce_add_sync(KQ_ALL, sum), squares = __reduce_add_sync(KQ_ALL, squares);
-    total = __reduce_add_sync(KQ_ALL, total), products = __reduce_add_sync(KQ_ALL, products);
+    return {__reduce_add_sync(KQ_ALL, sum), __reduce_add_sync(KQ_ALL, squares), __reduce_add_sync(KQ_ALL, total),
+            __reduce_add_sync(KQ_ALL, products)};
+}
+
+/* A thread's: the scale and zero of a channel, which it stores if it is to. */
+KVT_DEVICE struct kq_fit fit_sums(const struct kq_sums &sums, const struct kq_shared *s, const struct encode_args &a,
+                                  int c, unsigned char *bytes, bool stores) {
+    const float range = s->range[c], lo = s->lo[c];
+    const int bits = a.tile.format.bits, k_class = s->classes[c];
+    const int sum = sums.codes, squares = sums.squares, total = sums.total, products = sums.products;
     const float spread = (float)(KVT_TILE_ROWS * squares - sum * sum), mean = (float)total / KVT_TILE_ROWS,
                 mean_code = (float)sum / KVT_TILE_ROWS;
     const float slope = spread > 0 ? ((float)products - mean * (float)sum) * KVT_TILE_ROWS / spread : 0;
@@ -204,7 +227,7 @@ KVT_DEVICE struct kq_fit fit_channel(int (&t)[KQ_PARTS], const float (&x)[KQ_PAR
     const float zero = kq_clamp(start * unit + lo, -KQ_F16_MOST, KQ_F16_MOST);
     uint16_t zero16 = kvt_f16_from_f32(zero);
     if (kvt_f32_from_f16(zero16) > zero) zero16 = (uint16_t)(zero16 >> 15 ? zero16 + 1 : zero16 - 1);
-    if (thread_in_warp() == 0) {
+    if (stores) {
         const struct kvt_block block = kvt_tile_block(&a.tile, 0);
         bytes[block.scales + s->place[c]] = scale;
         reinterpret_cast<uint16_t *>(bytes + block.zeros)[s->place[c]] = zero16;
@@ -216,6 +239,36 @@ KVT_DEVICE struct kq_fit fit_channel(int (&t)[KQ_PARTS], const float (&x)[KQ_PAR
     f.inverse = (int16_t)rintf(KVT_MIN(unit * per * 32768, (float)KVT_WHOLE_MOST));
     f.offset = (int16_t)rintf(kq_clamp((lo - kvt_f32_from_f16(zero16)) * per, -KVT_WHOLE_MOST, KVT_WHOLE_MOST));
     return f;
+}
+
+KVT_DEVICE struct kq_fit fit_channel(int (&t)[KQ_PARTS], const float (&x)[KQ_PARTS], const struct kq_shared *s,
+                                     const struct encode_args &a, int c, unsigned char *bytes) {
+    return fit_sums(sum_channel(t, x, s, a, c), s, a, c, bytes, thread_in_warp() == 0);
+}
+
+/* A warp's channels of a slice of n; a thread fits one of them. */
+KVT_DEVICE void fit_channels(struct kq_fit (&fits)[KQ_CHANNELS], int (&t)[KQ_CHANNELS][KQ_PARTS],
+                             const float (&x)[KQ_CHANNELS][KQ_PARTS], struct kq_shared *s, const struct encode_args &a,
+                             int c0, int n, unsigned char *bytes) {
+    struct kq_sums own = {0, 0, 0, 0};
+    struct kq_fit fit = {0, 0, 0, 0};
+#pragma unroll
+    for (int j = 0; j < KQ_CHANNELS; j++) {
+        const int i = j * KVT_WARP + warp_in_block();
+        if (i >= n) continue;
+        const struct kq_sums sums = sum_channel(t[j], x[j], s, a, c0 + i);
+        if (thread_in_warp() == j) own = sums;
+    }
+    const int i = thread_in_warp() * KVT_WARP + warp_in_block();
+    if (thread_in_warp() < KQ_CHANNELS && i < n) {
+        fit = fit_sums(own, s, a, c0 + i, bytes, true);
+        s->step[i] = fit.step;
+    }
+#pragma unroll
+    for (int j = 0; j < KQ_CHANNELS; j++) {
+        fits[j].inverse = __shfl_sync(KQ_ALL, fit.inverse, j);
+        fits[j].offset = __shfl_sync(KQ_ALL, fit.offset, j);
+    }
 }
 
 /* A warp's: the slice's weights for the factors, as whole numbers, and what their sum is worth. */
@@ -289,11 +342,12 @@ KVT_DEVICE void finish_channel(int (&own)[KQ_PARTS], int (&shared)[KQ_PARTS], co
     }
 }
 
-/* What a tile needs of all channels, and its head; a wait at the end. parts: rows in which a row of queries comes. */
-KVT_DEVICE void kq_survey(struct kq_shared *s, const struct encode_args &a, const struct kvt_cuda_job &job, int d,
-                          int parts, unsigned char *bytes) {
-    measure(s, a, job, d);
-    weigh(s, job, d, parts);
+/* What a tile needs of all channels, and its head; a wait at the end. x: the last slice's elements. parts: rows in which a row of queries
+ * comes. squares: as sum_queries wants it. */
+KVT_DEVICE void kq_survey(float (&x)[KQ_CHANNELS][KQ_PARTS], struct kq_shared *s, const struct encode_args &a,
+                          const struct kvt_cuda_job &job, int d, int parts, float *squares, unsigned char *bytes) {
+    measure(x, s, a, job, d);
+    weigh(s, job, d, parts, squares);
     sort_channels(s, a.classes, d);
     put_head(s, a, bytes, d);
     __syncthreads();
@@ -310,22 +364,16 @@ KVT_DEVICE void encode_kq_tile(const struct encode_args &a, const struct kvt_cud
                                struct kq_shared *s, uint8_t *codes) {
     const int d = a.tile.n_terms, row = (int)threadIdx.x;
     unsigned char *bytes = static_cast<unsigned char *>(job.tile);
-    kq_survey(s, a, job, d, parts, bytes);
+    float x[KQ_CHANNELS][KQ_PARTS];
+    kq_survey(x, s, a, job, d, parts, reinterpret_cast<float *>(codes), bytes);
     float own_sum = 0, shared_sum = 0; /* of row threadIdx.x */
     for (int c0 = 0; c0 < d; c0 += KVT_SLICE) {
         const int n = KVT_MIN(KVT_SLICE, d - c0);
-        float x[KQ_CHANNELS][KQ_PARTS];
         int t[KQ_CHANNELS][KQ_PARTS], own[KQ_PARTS] = {0}, shared[KQ_PARTS] = {0};
         struct kq_fit fits[KQ_CHANNELS];
-        load_slice(x, a, job, c0, n);
+        if (d > KVT_SLICE) load_slice(x, a, job, c0, n);
         if (row < KVT_TILE_ROWS) s->own[row] = s->shared[row] = 0;
-#pragma unroll
-        for (int j = 0; j < KQ_CHANNELS; j++) {
-            const int i = j * KVT_WARP + warp_in_block();
-            if (i >= n) continue;
-            fits[j] = fit_channel(t[j], x[j], s, a, c0 + i, bytes);
-            if (thread_in_warp() == 0) s->step[i] = fits[j].step;
-        }
+        fit_channels(fits, t, x, s, a, c0, n, bytes);
         __syncthreads();
         if (warp_in_block() == 0) weigh_steps(s, c0, n);
         __syncthreads();
@@ -353,6 +401,7 @@ KVT_DEVICE void encode_kq_tile(const struct encode_args &a, const struct kvt_cud
 }
 
 KVT_KERNEL(KQ_THREADS) encode_kq(KVT_ARGS struct encode_args a) {
+    const side_by_side both;
     const struct kvt_cuda_job job = a.jobs[blockIdx.x];
     if (job.n != KVT_TILE_ROWS) return;
     encode_kq_tile(a, job, 4, reinterpret_cast<struct kq_shared *>(kvt_shared), kvt_shared + KQ_CODES_AT);

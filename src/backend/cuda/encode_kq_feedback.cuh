@@ -156,6 +156,7 @@ KVT_DEVICE bool has_queries(const struct feedback &f, const struct kvt_cuda_job 
 }
 
 KVT_KERNEL(KQ_THREADS) encode_kq_feedback(KVT_ARGS struct encode_args a) {
+    const side_by_side both;
     const struct kvt_cuda_job job = a.jobs[blockIdx.x];
     const int d = a.tile.n_terms, n_rows = KVT_TILE_ROWS;
     struct kq_shared *s = reinterpret_cast<struct kq_shared *>(kvt_shared);
@@ -168,7 +169,8 @@ KVT_KERNEL(KQ_THREADS) encode_kq_feedback(KVT_ARGS struct encode_args a) {
         encode_kq_tile(a, job, 1, s, codes);
         return;
     }
-    kq_survey(s, a, job, d, 1, bytes);
+    float x[KQ_CHANNELS][KQ_PARTS];
+    kq_survey(x, s, a, job, d, 1, f.w, bytes);
     for (int e = (int)threadIdx.x; e < d * n_rows; e += (int)blockDim.x)
         f.w[e / d * d + s->rank[e % d]] = query_at(static_cast<const unsigned char *>(job.queries), d, e % d, e / d);
     __syncthreads();
@@ -177,7 +179,6 @@ KVT_KERNEL(KQ_THREADS) encode_kq_feedback(KVT_ARGS struct encode_args a) {
     invert(f);
 
     /* Of the survey only classes, ranks and places are needed once channels have their fits, which take the place of extremes. */
-    float x[KQ_CHANNELS][KQ_PARTS];
     int t[KQ_PARTS];
     load_slice(x, a, job, 0, d);
     for (int j = 0; j < KQ_CHANNELS; j++) {

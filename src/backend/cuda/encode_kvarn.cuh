@@ -8,14 +8,23 @@
 
 #include "backend/cuda/encode_groups.cuh"
 
-enum { KVARN_THREADS = 512, KVARN_PITCH = KVT_SLICE + 1 };
+/* A warp has every 16th line, a thread every 32nd column of it. A pitch of 4 more than 128 leaves lines aligned for loads of four, and
+ * neither those nor loads of a column meet in a bank. */
+enum {
+    KVARN_THREADS = 512,
+    KVARN_WARPS = KVARN_THREADS / KVT_WARP,
+    KVARN_LINES = KVT_SLICE / KVARN_WARPS,
+    KVARN_COLUMNS = KVT_SLICE / KVT_WARP,
+    KVARN_PITCH = KVT_SLICE + 4,
+    KVARN_LOADS = 16
+};
 
 struct kvarn_shared {
     float row[KVT_SLICE], column[KVT_SLICE];           /* current divisors */
     float best_row[KVT_SLICE], best_column[KVT_SLICE]; /* those of the most even iterate */
     float rows[KVT_SLICE], columns[KVT_SLICE];         /* deviations, or sums of squares */
     float rms;
-    float v[KVT_SLICE * KVARN_PITCH]; /* elements, divided by rms */
+    alignas(16) float v[KVT_SLICE * KVARN_PITCH]; /* elements */
 };
 
 /* Where shared memory goes on: codes, then w, through which rows pass first. */
@@ -28,33 +37,78 @@ struct kvarn_slice {
     struct kvarn_shared *s;
     float *w; /* elements, divided by all that divides them */
     int n_r, n_c;
+    float v[KVARN_LINES][KVARN_COLUMNS]; /* this thread's elements, divided by rms */
+    bool small;                          /* whether a division of one of them may need more than kvarn_quotient does */
 };
 
 KVT_DEVICE float kvarn_clamp(float x, float lo, float hi) { return x < lo ? lo : x > hi ? hi : x; }
 
+/* v / by in one rounding, for by between 2^-4 and 2^64 and v between 2^-60 and 2^60 in magnitude: what the compiler makes of a division,
+ * without a branch for other numbers, so that several are on their way. */
+KVT_DEVICE float kvarn_quotient(float v, float by) {
+#if defined(__CUDA_ARCH__)
+    float inverse;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(by));
+    inverse = __fmaf_rn(inverse, __fmaf_rn(-by, inverse, 1), inverse);
+    const float near = __fmul_rn(v, inverse);
+    return __fmaf_rn(inverse, __fmaf_rn(-by, near, v), near);
+#else
+    return v / by;
+#endif
+}
+
 /* w of all elements. */
 KVT_DEVICE void kvarn_divide(const struct kvarn_slice &k) {
-    for (int r = warp_in_block(); r < k.n_r; r += warps_of_block())
-        for (int c = thread_in_warp(); c < k.n_c; c += KVT_WARP)
-            k.w[r * KVARN_PITCH + c] = k.s->v[r * KVARN_PITCH + c] / (k.s->column[c] * k.s->row[r]);
+    float column[KVARN_COLUMNS];
+#pragma unroll
+    for (int j = 0; j < KVARN_COLUMNS; j++) column[j] = k.s->column[j * KVT_WARP + thread_in_warp()];
+#pragma unroll
+    for (int i = 0; i < KVARN_LINES; i++) {
+        const int r = i * KVARN_WARPS + warp_in_block();
+        const float row = k.s->row[r];
+        float w[KVARN_COLUMNS];
+#pragma unroll
+        for (int j = 0; j < KVARN_COLUMNS; j++) w[j] = kvarn_quotient(k.v[i][j], column[j] * row);
+        if (k.small)
+#pragma unroll
+            for (int j = 0; j < KVARN_COLUMNS; j++) w[j] = k.v[i][j] / (column[j] * row);
+#pragma unroll
+        for (int j = 0; j < KVARN_COLUMNS; j++) k.w[r * KVARN_PITCH + j * KVT_WARP + thread_in_warp()] = w[j];
+    }
     __syncthreads();
 }
 
-/* Of n values from x on, one every `step`. */
-KVT_DEVICE float kvarn_deviation(const float *x, int step, int n) {
-    float sum = 0, squares = 0;
-#pragma unroll 8
-    for (int i = 0; i < n; i++) sum += x[i * step], squares += x[i * step] * x[i * step];
+KVT_DEVICE float kvarn_deviation_of(float sum, float squares, int n) {
     const float mean = sum / (float)n, variance = (squares - (float)n * mean * mean) / (float)(n - 1);
     return sqrtf(variance > 0 ? variance : 0);
+}
+
+/* Of the n values of a line, in their order; n is a multiple of 4. */
+KVT_DEVICE float kvarn_line_deviation(const float *x, int n) {
+    float sum = 0, squares = 0;
+#pragma unroll 8
+    for (int i = 0; i < n; i += 4) {
+        const float4 v = *reinterpret_cast<const float4 *>(x + i);
+        sum += v.x, sum += v.y, sum += v.z, sum += v.w;
+        squares += v.x * v.x, squares += v.y * v.y, squares += v.z * v.z, squares += v.w * v.w;
+    }
+    return kvarn_deviation_of(sum, squares, n);
+}
+
+/* Of the n values of a column. */
+KVT_DEVICE float kvarn_column_deviation(const float *x, int n) {
+    float sum = 0, squares = 0;
+#pragma unroll 32
+    for (int i = 0; i < n; i++) sum += x[i * KVARN_PITCH], squares += x[i * KVARN_PITCH] * x[i * KVARN_PITCH];
+    return kvarn_deviation_of(sum, squares, n);
 }
 
 /* Deviations of all lines, and of all columns if they are wanted. */
 KVT_DEVICE void kvarn_measure(const struct kvarn_slice &k, bool columns) {
     const int i = (int)threadIdx.x, c = i - KVT_SLICE;
     kvarn_divide(k);
-    if (i < k.n_r) k.s->rows[i] = kvarn_deviation(k.w + i * KVARN_PITCH, 1, k.n_c);
-    if (columns && c >= 0 && c < k.n_c) k.s->columns[c] = kvarn_deviation(k.w + c, KVARN_PITCH, k.n_r);
+    if (i < k.n_r) k.s->rows[i] = kvarn_line_deviation(k.w + i * KVARN_PITCH, k.n_c);
+    if (columns && c >= 0 && c < k.n_c) k.s->columns[c] = kvarn_column_deviation(k.w + c, k.n_r);
     __syncthreads();
 }
 
@@ -101,18 +155,19 @@ KVT_DEVICE void kvarn_normalize(const struct kvarn_slice &k, int iterations) {
     __syncthreads();
 }
 
-/* The slice's elements, rotated and rounded to f16, to v; 32 rows at a time pass through x. */
+/* The slice's elements, rotated and rounded to f16, to v; 128 rows, or 32 of longer ones, at a time pass through x. */
 KVT_DEVICE void kvarn_load(const struct kvarn_slice &k, float *x, const struct encode_args &a,
                            const struct kvt_cuda_job &job, int first) {
     const bool is_k = a.tile.side == KVT_SIDE_K;
-    const int d = is_k ? a.tile.n_terms : a.tile.n_lanes, n_inner = is_k ? KVT_BLOCK_LANES : k.n_c;
-    for (int row0 = 0; row0 < KVT_TILE_ROWS; row0 += KVT_BLOCK_LANES) {
-        struct unit u = {0, d, row0, KVT_BLOCK_LANES, 0, d, 0, KVT_BLOCK_LANES, KVT_BLOCK_LANES | 1};
-        if (!is_k) u = {row0, KVT_BLOCK_LANES, 0, d, 0, KVT_BLOCK_LANES, 0, d, d | 1};
-        load_unit(x, u, a, job);
+    const int d = is_k ? a.tile.n_terms : a.tile.n_lanes, n = d > KVT_SLICE ? (int)KVT_BLOCK_LANES : (int)KVT_TILE_ROWS;
+    const int n_inner = is_k ? n : k.n_c;
+    for (int row0 = 0; row0 < KVT_TILE_ROWS; row0 += n) {
+        struct unit u = {0, d, row0, n, 0, d, 0, n, n | 1, KVARN_WARPS};
+        if (!is_k) u = {row0, n, 0, d, 0, n, 0, d, d | 1, KVARN_WARPS};
+        load_unit<false, KVARN_LOADS>(x, u, a, job);
         __syncthreads();
         rotate_unit(x, u, is_k, a.rotation, true);
-        for (int o = warp_in_block(); o < (is_k ? k.n_r : KVT_BLOCK_LANES); o += warps_of_block())
+        for (int o = warp_in_block(); o < (is_k ? k.n_r : n); o += warps_of_block())
             for (int i = thread_in_warp(); i < n_inner; i += KVT_WARP) {
                 if (is_k)
                     k.s->v[o * KVARN_PITCH + row0 + i] = x[(first + o) * u.pitch + i];
@@ -123,26 +178,36 @@ KVT_DEVICE void kvarn_load(const struct kvarn_slice &k, float *x, const struct e
     }
 }
 
-/* Divides v by its root mean square, which it leaves in rms; `parity` leaves v as it is. */
-KVT_DEVICE void kvarn_scale(const struct kvarn_slice &k, bool parity) {
+/* The thread's elements, divided by the root mean square of all, which it leaves in rms; `parity` leaves them as they are. */
+KVT_DEVICE void kvarn_scale(struct kvarn_slice &k, bool parity) {
     const int i = (int)threadIdx.x;
     if (i < k.n_r) {
         float line = 0;
 #pragma unroll 8
-        for (int c = 0; c < k.n_c; c++) line += k.s->v[i * KVARN_PITCH + c] * k.s->v[i * KVARN_PITCH + c];
+        for (int c = 0; c < k.n_c; c += 4) {
+            const float4 v = *reinterpret_cast<const float4 *>(&k.s->v[i * KVARN_PITCH + c]);
+            line += v.x * v.x, line += v.y * v.y, line += v.z * v.z, line += v.w * v.w;
+        }
         k.s->rows[i] = line;
     }
     __syncthreads();
     if (i == 0) {
         float squares = 0;
+#pragma unroll 32
         for (int r = 0; r < k.n_r; r++) squares += k.s->rows[r];
         const float rms = sqrtf(squares / (float)(k.n_r * k.n_c));
         k.s->rms = rms > 0 && !parity ? rms : 1;
     }
     __syncthreads();
-    for (int r = warp_in_block(); r < k.n_r; r += warps_of_block())
-        for (int c = thread_in_warp(); c < k.n_c; c += KVT_WARP) k.s->v[r * KVARN_PITCH + c] /= k.s->rms;
-    __syncthreads();
+    k.small = false;
+#pragma unroll
+    for (int i = 0; i < KVARN_LINES; i++)
+#pragma unroll
+        for (int j = 0; j < KVARN_COLUMNS; j++) {
+            const int r = i * KVARN_WARPS + warp_in_block(), c = j * KVT_WARP + thread_in_warp();
+            k.v[i][j] = r < k.n_r && c < k.n_c ? k.s->v[r * KVARN_PITCH + c] / k.s->rms : 1;
+            k.small |= fabsf(k.v[i][j]) < 0x1p-60f;
+        }
 }
 
 /* Codes of line r, its scale and zero. */
@@ -168,6 +233,7 @@ KVT_DEVICE void kvarn_line(const struct kvarn_slice &k, int r, bool parity, cons
 }
 
 template <bool parity> KVT_KERNEL(KVARN_THREADS) encode_kvarn(KVT_ARGS struct encode_args a) {
+    const side_by_side both;
     const struct kvt_cuda_job job = a.jobs[blockIdx.x];
     const bool is_k = a.tile.side == KVT_SIDE_K;
     const int slice = (int)blockIdx.y, first = slice * KVT_SLICE;
@@ -176,14 +242,15 @@ template <bool parity> KVT_KERNEL(KVARN_THREADS) encode_kvarn(KVT_ARGS struct en
     struct kvarn_shared *s = reinterpret_cast<struct kvarn_shared *>(kvt_shared);
     uint8_t *codes = kvt_shared + KVARN_CODES_AT;
     float *w = reinterpret_cast<float *>(codes + KVARN_CODES_BYTES);
-    const struct kvarn_slice k = {s, w, is_k ? n : KVT_TILE_ROWS, is_k ? KVT_TILE_ROWS : n};
+    struct kvarn_slice k;
+    k.s = s, k.w = w, k.n_r = is_k ? n : KVT_TILE_ROWS, k.n_c = is_k ? KVT_TILE_ROWS : n;
     if (job.n != KVT_TILE_ROWS) return;
     kvarn_load(k, w, a, job, first);
     kvarn_scale(k, parity);
     kvarn_normalize(k, parity ? 16 : 8);
     kvarn_divide(k);
-    struct unit u = {first, n, 0, KVT_TILE_ROWS, 0, n, 0, KVT_TILE_ROWS, KVARN_PITCH};
-    if (!is_k) u = {0, KVT_TILE_ROWS, first, n, 0, KVT_TILE_ROWS, 0, n, KVARN_PITCH};
+    struct unit u = {first, n, 0, KVT_TILE_ROWS, 0, n, 0, KVT_TILE_ROWS, KVARN_PITCH, KVARN_WARPS};
+    if (!is_k) u = {0, KVT_TILE_ROWS, first, n, 0, KVT_TILE_ROWS, 0, n, KVARN_PITCH, KVARN_WARPS};
     for (int r = warp_in_block(); r < k.n_r; r += warps_of_block())
         kvarn_line(k, r, parity, a, bytes, u.term0 + r, u.lane0, codes, u.pitch);
     for (int c = (int)threadIdx.x; c < k.n_c; c += (int)blockDim.x) {

@@ -15,6 +15,7 @@ KVT_DEVICE void store_number(enum kvt_number number, void *numbers, ptrdiff_t i,
 }
 
 KVT_KERNEL(UNIT_THREADS) encode_plain(KVT_ARGS struct encode_args a) {
+    const side_by_side both;
     const struct kvt_cuda_job job = a.jobs[blockIdx.x];
     struct unit u;
     if (!find_unit(&u, a, job)) return;

@@ -32,6 +32,7 @@ struct unit {
     int term0, n_terms, lane0, n_lanes;
     int term_from, term_end, lane_from, lane_end; /* within the unit */
     int pitch;                                    /* floats, or words of codes, from term, or quad, to the next: odd */
+    int warps;                                    /* of the block */
 };
 
 /* The unit of this block of threads. False where the job has no rows in it. */
@@ -41,14 +42,19 @@ KVT_DEVICE bool find_unit(struct unit *u, const struct encode_args &a, const str
     const int row0 = (job.first / a.unit_rows + (int)blockIdx.y % a.n_row_units) * a.unit_rows;
     const int channel0 = (int)blockIdx.y / a.n_row_units * a.unit_channels;
     const int from = KVT_MAX(job.first - row0, 0), end = KVT_MIN(job.first + job.n - row0, a.unit_rows);
-    const int n_channels = KVT_MIN(a.unit_channels, d - channel0);
+    const int n_channels = d % a.unit_channels ? KVT_MIN(a.unit_channels, d - channel0) : a.unit_channels;
     if (from >= end) return false;
     if (is_k)
-        *u = {channel0, n_channels, row0, a.unit_rows, 0, n_channels, from, end, 0};
+        *u = {channel0, n_channels, row0, a.unit_rows, 0, n_channels, from, end, 0, 0};
     else
-        *u = {row0, a.unit_rows, channel0, n_channels, from, end, 0, n_channels, 0};
+        *u = {row0, a.unit_rows, channel0, n_channels, from, end, 0, n_channels, 0, 0};
     u->pitch = u->n_lanes | 1;
+    u->warps = warps_of_block();
     return true;
+}
+
+KVT_DEVICE bool unit_has(const struct unit &u, int term, int lane) {
+    return term >= u.term_from && term < u.term_end && lane >= u.lane_from && lane < u.lane_end;
 }
 
 /* ---- rows ---------------------------------------------------------------------------------------------------------------- */
@@ -90,32 +96,36 @@ KVT_DEVICE float load_element(const struct encode_args &a, const struct kvt_cuda
     return round_number(a.source.round, x);
 }
 
-/* The unit's elements to x[term * pitch + lane]. */
+/* The unit's elements to x[term * pitch + lane]. masked: by a walk over the whole unit, whose size may be known when it is compiled. */
+template <bool masked = false, int loads = LOADS>
 KVT_DEVICE void load_unit(float *x, const struct unit &u, const struct encode_args &a, const struct kvt_cuda_job &job) {
     const bool is_k = a.tile.side == KVT_SIDE_K;
     const bool by_lane = a.source.is_tile || !is_k; /* neighbours in memory are neighbouring lanes */
-    const int n_inner = by_lane ? u.lane_end - u.lane_from : u.term_end - u.term_from;
-    const int n_outer = by_lane ? u.term_end - u.term_from : u.lane_end - u.lane_from;
+    const int term_from = masked ? 0 : u.term_from, term_end = masked ? u.n_terms : u.term_end;
+    const int lane_from = masked ? 0 : u.lane_from, lane_end = masked ? u.n_lanes : u.lane_end;
+    const int n_inner = by_lane ? lane_end - lane_from : term_end - term_from;
+    const int n_outer = by_lane ? term_end - term_from : lane_end - lane_from;
     const int n_tasks = n_outer * ((n_inner + KVT_WARP - 1) / KVT_WARP);
-    for (int task0 = warp_in_block(); task0 < n_tasks; task0 += LOADS * warps_of_block()) {
-        float v[LOADS];
-        int at[LOADS];
+    for (int task0 = warp_in_block(); task0 < n_tasks; task0 += loads * u.warps) {
+        float v[loads];
+        int at[loads];
 #pragma unroll
-        for (int k = 0; k < LOADS; k++) { /* all on their way before one is waited for */
-            const int task = task0 + k * warps_of_block(), chunk = task / n_outer, o = task - chunk * n_outer;
+        for (int k = 0; k < loads; k++) { /* all on their way before one is waited for */
+            const int task = task0 + k * u.warps, chunk = task / n_outer, o = task - chunk * n_outer;
             const int i = chunk * KVT_WARP + thread_in_warp();
-            const int term = u.term_from + (by_lane ? o : i), lane = u.lane_from + (by_lane ? i : o);
+            const int term = term_from + (by_lane ? o : i), lane = lane_from + (by_lane ? i : o);
             const int row = is_k ? u.lane0 + lane : u.term0 + term, channel = is_k ? u.term0 + term : u.lane0 + lane;
-            at[k] = i < n_inner && task < n_tasks ? term * u.pitch + lane : -1;
+            const bool has = i < n_inner && task < n_tasks && (!masked || unit_has(u, term, lane));
+            at[k] = has ? term * u.pitch + lane : -1;
             if (at[k] >= 0) v[k] = load_element(a, job, row, channel);
         }
 #pragma unroll
-        for (int k = 0; k < LOADS; k++)
+        for (int k = 0; k < loads; k++)
             if (at[k] >= 0) x[at[k]] = v[k];
     }
 }
 
-/* Rotates the rows of a unit of 8, 16 or 32 rows and all channels; `round`: then to f16, kvt_rotate_f16. Between waits of the block. */
+/* Rotates the rows of a unit of 8, 16, 32 or 128 rows and all channels; `round`: then to f16, kvt_rotate_f16. Between waits of the block. */
 KVT_DEVICE void rotate_unit(float *x, const struct unit &u, bool is_k, float by, bool round) {
     const int d = is_k ? u.n_terms : u.n_lanes, n = d & -d;
     const int row_step = is_k ? 1 : u.pitch, channel_step = is_k ? u.pitch : 1;
@@ -161,7 +171,7 @@ KVT_DEVICE void pack_unit(const struct kvt_tile &tile, void *bytes, const uint8_
     const int low = planes.step_quads * planes.width[0] / 8, per_step = planes.step_quads * tile.format.bits / 8;
     const int step_terms = planes.step_quads * 4, n_steps = (u.n_terms + step_terms - 1) / step_terms;
     const int n_blocks = (u.n_lanes + KVT_BLOCK_LANES - 1) / KVT_BLOCK_LANES, n_vectors = n_steps * per_step;
-    for (int task = warp_in_block(); task < n_blocks * n_vectors; task += warps_of_block()) {
+    for (int task = warp_in_block(); task < n_blocks * n_vectors; task += u.warps) {
         const int b = task / n_vectors, v = task - b * n_vectors, step = v / per_step, i = v - step * per_step;
         const bool is_high = i >= low;
         const int width = is_high ? planes.width[1] : planes.width[0], shift = is_high ? planes.width[0] : 0;

@@ -102,6 +102,7 @@ KVT_DEVICE void encode_vu_group(const int16_t (&t)[parts], int first, int n, flo
 
 /* parts: of a span, 32 channels each. */
 template <int parts> KVT_KERNEL(UNIT_THREADS / 2) encode_vu(KVT_ARGS struct encode_args a) {
+    const side_by_side both;
     const struct kvt_cuda_job job = a.jobs[blockIdx.x];
     struct unit u;
     if (!find_unit(&u, a, job)) return;

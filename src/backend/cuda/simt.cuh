@@ -23,6 +23,13 @@
 #endif
 extern "C" {
 #include "base/half.h"
+#if defined(__CUDA_ARCH__)
+/* The machine's own conversions give the same bits, but for those of a NaN. */
+static __host__ __device__ inline uint16_t own_f16_from_f32(float x) { return __half_as_ushort(__float2half_rn(x)); }
+static __host__ __device__ inline float own_f32_from_f16(uint16_t h) { return __half2float(__ushort_as_half(h)); }
+#define kvt_f16_from_f32 own_f16_from_f32
+#define kvt_f32_from_f16 own_f32_from_f16
+#endif
 #include "codec/affine.h"
 #include "codec/class.h"
 #include "codec/codec.h"
@@ -57,19 +64,37 @@ KVT_DEVICE int thread_in_warp() { return (int)threadIdx.x % KVT_WARP; }
 KVT_DEVICE int warp_in_block() { return (int)threadIdx.x / KVT_WARP; }
 KVT_DEVICE int warps_of_block() { return (int)blockDim.x / KVT_WARP; }
 
-/* What a launch came to. */
+/* A kernel that has one of these from beginning to end lets the next launch begin beside it, where that was asked for (`beside`), and
+ * ends after the one before. */
+struct side_by_side {
+    __device__ side_by_side() {
+#if defined(__CUDA_ARCH__)
+        asm volatile("griddepcontrol.launch_dependents;");
+#endif
+    }
+    __device__ ~side_by_side() {
+#if defined(__CUDA_ARCH__)
+        asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+    }
+};
+
+/* What a launch came to. beside: it may run at the same time as the launch before it, of which it needs nothing. */
 #if defined(__CUDACC__)
 template <class Args>
 static inline const char *launch(void (*kernel)(Args), int blocks_x, int blocks_y, int threads, size_t shared_bytes,
-                                 void *stream, const Args &args) {
+                                 void *stream, const Args &args, bool beside = false) {
     cudaError_t status = cudaSuccess;
     if (shared_bytes > 48 * 1024)
         status = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared_bytes);
-    if (status == cudaSuccess) {
-        kernel<<<dim3((unsigned)blocks_x, (unsigned)blocks_y), (unsigned)threads, shared_bytes,
-                 static_cast<cudaStream_t>(stream)>>>(args);
-        status = cudaGetLastError();
-    }
+    cudaLaunchAttribute overlap = {};
+    overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    overlap.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchConfig_t config = {};
+    config.gridDim = dim3((unsigned)blocks_x, (unsigned)blocks_y), config.blockDim = (unsigned)threads;
+    config.dynamicSmemBytes = shared_bytes, config.stream = static_cast<cudaStream_t>(stream);
+    config.attrs = &overlap, config.numAttrs = beside;
+    if (status == cudaSuccess) status = cudaLaunchKernelEx(&config, kernel, args);
     return status == cudaSuccess ? nullptr : cudaGetErrorString(status);
 }
 #endif

@@ -304,6 +304,8 @@ template <class Codes> KVT_KERNEL(UNIT_THREADS) encode_groups(KVT_ARGS struct en
     encode_unit<Codes, 0>(a, a.jobs[blockIdx.x]);
 }
 
+namespace {
+
 /* The same for integer codes with f16 scales of the rows of an f16 tile, d 128, of which the width, the group and the unit are known when it
  * is compiled: without divisions by what is not known, and loops over it, a small unit takes half the time. Groups per warp: 1 is the fastest
  * alone, 2 leave room for a launch beside it. */
@@ -331,6 +333,8 @@ template <class Its, int side, int kind, int bits, int group, int per_warp> stru
         return a;
     }
 };
+
+} /* namespace */
 
 template <class Known> KVT_KERNEL(UNIT_THREADS) encode_known(KVT_ARGS struct encode_args given) {
     const side_by_side both;

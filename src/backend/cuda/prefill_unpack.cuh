@@ -8,6 +8,7 @@
 #include "backend/cuda/prefill.h"
 
 /* Writes the units of all heads. */
-enum kvt_status kvt_cuda_prefill_unpack(const struct kvt_cuda_prefill *prefill, void *stream, struct kvt_error *err);
+extern "C" enum kvt_status kvt_cuda_prefill_unpack(const struct kvt_cuda_prefill *prefill, void *stream,
+                                                   struct kvt_error *err);
 
 #endif

@@ -282,17 +282,22 @@ template <int D, int NB> struct Walk {
         return exp2_of(x + (up - reference[nb][e % 2]));
     }
 
+    // Weights of a block: pairs of rows i and 4 + i of the lane's octet.
+    __device__ __forceinline__ void octet_weights(uint32_t (&t)[4], const Sums<NB> &x, int b, int nb) const {
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            t[i] = transpose8x8(
+                pack(weight(x[b][i / 2][nb][i % 2 * 2], nb, 0), weight(x[b][i / 2][nb][i % 2 * 2 + 1], nb, 1)));
+    }
+
     template <class V> __device__ __forceinline__ void mix_body(const Sums<NB> &x, uint32_t slot) {
         Weights<NB> w[2];
 #pragma unroll
         for (int b = 0; b < 2; b++)
 #pragma unroll
             for (int nb = 0; nb < NB; nb++) {
-                uint32_t t[4]; // rows {i, 4 + i} of the lane's octet
-#pragma unroll
-                for (int i = 0; i < 4; i++)
-                    t[i] = transpose8x8(
-                        pack(weight(x[b][i / 2][nb][i % 2 * 2], nb, 0), weight(x[b][i / 2][nb][i % 2 * 2 + 1], nb, 1)));
+                uint32_t t[4];
+                octet_weights(t, x, b, nb);
                 w[b].n[nb][0] = lows(t[0], t[1]), w[b].n[nb][1] = lows(t[2], t[3]);
                 w[b].n[nb][2] = highs(t[0], t[1]), w[b].n[nb][3] = highs(t[2], t[3]);
             }
@@ -309,11 +314,8 @@ template <int D, int NB> struct Walk {
         for (int b = 0; b < 2; b++)
 #pragma unroll
             for (int nb = 0; nb < NB; nb++) {
-                uint32_t t[4]; // rows {i, 4 + i} of the lane's octet
-#pragma unroll
-                for (int i = 0; i < 4; i++)
-                    t[i] = transpose8x8(
-                        pack(weight(x[b][i / 2][nb][i % 2 * 2], nb, 0), weight(x[b][i / 2][nb][i % 2 * 2 + 1], nb, 1)));
+                uint32_t t[4];
+                octet_weights(t, x, b, nb);
                 w[b][0][nb] = make_uint4(lows(t[0], t[2]), lows(t[1], t[3]), highs(t[0], t[2]), highs(t[1], t[3]));
             }
         mix_known<V, NB>(mixed, slot, w, lane);

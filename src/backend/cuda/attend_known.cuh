@@ -198,22 +198,6 @@ __device__ __forceinline__ uint4 rest_of(const uint4 &a, const uint4 &low, const
                       rest_of(a.z, low.z, b.z, product.z), rest_of(a.w, low.w, b.w, product.w));
 }
 
-// The sums of the tokens times their factors.
-template <class K, int NB> __device__ __forceinline__ void times_factors(Sums<NB> &x, uint32_t slot, int r) {
-#pragma unroll
-    for (int b = 0; b < 2; b++) {
-        const uint2 f = load2(slot + K::HEADS + b * 64 + r * 8);
-        const float2 f01 = __half22float2(halves_of(f.x)), f23 = __half22float2(halves_of(f.y));
-#pragma unroll
-        for (int nb = 0; nb < NB; nb++)
-#pragma unroll
-            for (int e = 0; e < 4; e++) {
-                x[b][0][nb][e] *= e < 2 ? f01.x : f01.y;
-                x[b][1][nb][e] *= e < 2 ? f23.x : f23.y;
-            }
-    }
-}
-
 // Keys by channel. q: high and, for REST, low halves in the order of operands.
 template <class K, int NB>
 __device__ __forceinline__ void score_known_fold(Sums<NB> &x, uint32_t slot, const Queries<128, NB> &q, int lane) {
@@ -249,20 +233,8 @@ __device__ __forceinline__ void score_known_fold(Sums<NB> &x, uint32_t slot, con
                                       lane);
         }
     }
-#pragma unroll
-    for (int nb = 0; nb < NB; nb++)
-#pragma unroll
-        for (int b = 0; b < 2; b++)
-#pragma unroll
-            for (int e = 0; e < 2; e++) {
-                const float zero = __shfl_sync(~0u, z[nb][e], 4 * b + c); // row b of the product
-#pragma unroll
-                for (int t = 0; t < 2; t++) {
-                    x[b][t][nb][e] = fmaf(x[b][t][nb][e], SUBNORMALS, zero);
-                    x[b][t][nb][e + 2] = fmaf(x[b][t][nb][e + 2], SUBNORMALS, zero);
-                }
-            }
-    if (K::FACTOR) times_factors<K, NB>(x, slot, r);
+    add_zeros<NB>(x, z, c);
+    if (K::FACTOR) times_factors<NB>(x, slot + K::HEADS, r);
 }
 
 // Keys by token. The queries of second quads are divided by 2^bits; q.sums: of what is multiplied.

@@ -79,6 +79,39 @@ __device__ __forceinline__ void add_codes(float (&s)[2][NB][4], uint32_t at, con
 // Whether products of a query and a scale are kept to more than f16: wide codes are finer than its rounding.
 __device__ __forceinline__ bool keeps_rest(const Side &k) { return k.bits >= 6; }
 
+// Sums of codes to scores: z has the zeros' share, of block b in row b.
+template <int NB> __device__ __forceinline__ void add_zeros(Sums<NB> &x, const float (&z)[NB][4], int c) {
+#pragma unroll
+    for (int nb = 0; nb < NB; nb++)
+#pragma unroll
+        for (int b = 0; b < 2; b++)
+#pragma unroll
+            for (int e = 0; e < 2; e++) {
+                const float zero = __shfl_sync(~0u, z[nb][e], 4 * b + c); // row b of the product
+#pragma unroll
+                for (int t = 0; t < 2; t++) {
+                    x[b][t][nb][e] = fmaf(x[b][t][nb][e], SUBNORMALS, zero);
+                    x[b][t][nb][e + 2] = fmaf(x[b][t][nb][e + 2], SUBNORMALS, zero);
+                }
+            }
+}
+
+// Scores times the rows' factors, which are 32 of each block at `factors`.
+template <int NB> __device__ __forceinline__ void times_factors(Sums<NB> &x, uint32_t factors, int r) {
+#pragma unroll
+    for (int b = 0; b < 2; b++) {
+        const uint2 f = load2(factors + b * 64 + r * 8);
+        const float2 f01 = __half22float2(halves_of(f.x)), f23 = __half22float2(halves_of(f.y));
+#pragma unroll
+        for (int nb = 0; nb < NB; nb++)
+#pragma unroll
+            for (int e = 0; e < 4; e++) {
+                x[b][0][nb][e] *= e < 2 ? f01.x : f01.y;
+                x[b][1][nb][e] *= e < 2 ? f23.x : f23.y;
+            }
+    }
+}
+
 // Keys with a scale and a zero for each channel and group of rows. x: scores in units of what q was divided by.
 template <int D, int NB, Kind KIND>
 __device__ __forceinline__ void score_fold(Sums<NB> &x, uint32_t slot, const Side &k, const Queries<D, NB> &q,
@@ -131,33 +164,8 @@ __device__ __forceinline__ void score_fold(Sums<NB> &x, uint32_t slot, const Sid
             }
         }
     }
-#pragma unroll
-    for (int nb = 0; nb < NB; nb++)
-#pragma unroll
-        for (int b = 0; b < 2; b++)
-#pragma unroll
-            for (int e = 0; e < 2; e++) {
-                const float zero = __shfl_sync(~0u, z[nb][e], 4 * b + c); // row b of the product
-#pragma unroll
-                for (int t = 0; t < 2; t++) {
-                    x[b][t][nb][e] = fmaf(x[b][t][nb][e], SUBNORMALS, zero);
-                    x[b][t][nb][e + 2] = fmaf(x[b][t][nb][e + 2], SUBNORMALS, zero);
-                }
-            }
-    if (k.has_factor) {
-#pragma unroll
-        for (int b = 0; b < 2; b++) {
-            const uint2 f = load2(slot + KeySlot<D>::factors(k, b) + r * 8);
-            const float2 f01 = __half22float2(halves_of(f.x)), f23 = __half22float2(halves_of(f.y));
-#pragma unroll
-            for (int nb = 0; nb < NB; nb++)
-#pragma unroll
-                for (int e = 0; e < 4; e++) {
-                    x[b][0][nb][e] *= e < 2 ? f01.x : f01.y;
-                    x[b][1][nb][e] *= e < 2 ? f23.x : f23.y;
-                }
-        }
-    }
+    add_zeros<NB>(x, z, c);
+    if (k.has_factor) times_factors<NB>(x, slot + KeySlot<D>::factors(k, 0), r);
 }
 
 // Keys with a scale (and zero) for each row and group of channels.

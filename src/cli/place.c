@@ -33,6 +33,9 @@ static enum kvt_status fall_back(struct kvt_place *place, const struct kvt_place
 
 enum kvt_status kvt_place_find(struct kvt_place *out, const struct kvt_place_settings *s, struct kvt_error *err) {
     struct kvt_error own, *why = err ? err : &own;
+    if (!s->backend && s->device)
+        return kvt_fail(err, KVT_ERR_ARG, "--device %d is one of the backend cuda: add --backend cuda, or leave it out",
+                        (int)s->device);
     *out = (struct kvt_place){s->backend, (int)s->device};
     const enum kvt_status status = kvt_place_check(*out, why);
     return status == KVT_OK ? KVT_OK : fall_back(out, s, status, why);

@@ -18,8 +18,8 @@ struct kvt_place_settings {
 enum { KVT_PLACE_N_OPTIONS = 4 };
 extern const struct kvt_opt kvt_place_options[KVT_PLACE_N_OPTIONS];
 
-/* Where the settings say that the model runs, before any work: what kvt_place_check says where there is no such place. Then it is the
- * processor, with a note on standard error, if the settings ask for that. */
+/* Where the settings say that the model runs, before any work. ARG for a device without a backend; what kvt_place_check says where there
+ * is no such place: then it is the processor, with a note on standard error, if the settings ask for that. */
 KVT_MUST_CHECK enum kvt_status kvt_place_find(struct kvt_place *out, const struct kvt_place_settings *s,
                                               struct kvt_error *err);
 /* Brings a model there, likewise; and says so unless it is quiet. */

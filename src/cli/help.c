@@ -53,6 +53,13 @@ static enum kvt_status add_wrapped(struct kvt_buf *out, const char *text, int in
     return kvt_buf_add(out, "\n", 1);
 }
 
+/* The right column, beside names that end at `column`, or below them where they are too long. */
+static enum kvt_status add_meaning(struct kvt_buf *out, const char *text, int column) {
+    if (column + 2 <= NAMES_WIDTH) return add_wrapped(out, text, NAMES_WIDTH, column);
+    KVT_TRY(kvt_buf_add(out, "\n", 1));
+    return add_wrapped(out, text, NAMES_WIDTH, 0);
+}
+
 /* "-n, --max-tokens N"; without a short name the long one keeps its column. */
 static enum kvt_status add_names(struct kvt_buf *out, const struct kvt_opt *o, const char *no_brief) {
     if (o->kind == KVT_OPT_ARGS) return kvt_buf_addf(out, "[%s...]", o->name);
@@ -93,14 +100,10 @@ static enum kvt_status add_option(struct kvt_buf *out, struct kvt_buf *scratch, 
     const size_t start = out->len;
     KVT_TRY(kvt_buf_addf(out, "  "));
     KVT_TRY(add_names(out, o, "    "));
-    int column = (int)(out->len - start);
-    if (column + 2 > NAMES_WIDTH) {
-        KVT_TRY(kvt_buf_addf(out, "\n"));
-        column = 0;
-    }
+    const int column = (int)(out->len - start);
     scratch->len = 0;
     KVT_TRY(kvt_help_meaning(scratch, o, field));
-    return add_wrapped(out, kvt_buf_text(scratch), NAMES_WIDTH, column);
+    return add_meaning(out, kvt_buf_text(scratch), column);
 }
 
 /* "run [OPTION]... MODEL" */
@@ -130,7 +133,7 @@ static enum kvt_status add_commands(struct kvt_buf *out) {
         const size_t start = out->len;
         KVT_TRY(kvt_buf_addf(out, "  "));
         KVT_TRY(add_synopsis(out, kvt_command_at(i), false));
-        KVT_TRY(add_wrapped(out, kvt_command_at(i)->about, 20, (int)(out->len - start)));
+        KVT_TRY(add_meaning(out, kvt_command_at(i)->about, (int)(out->len - start)));
     }
     return KVT_OK;
 }

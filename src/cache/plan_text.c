@@ -10,6 +10,7 @@
 #include "base/attr.h"
 #include "base/buf.h"
 #include "base/check.h"
+#include "codec/codec.h"
 #include "kvtile/cache.h"
 
 enum { NAME_MAX_BYTES = 39, TEXT_BYTES_MAX = 1 << 20 };
@@ -24,12 +25,14 @@ static const struct {
              {"kvt3-feedback", {"kq3-feedback", "vu3"}},
              {"kvt4-feedback", {"kq4-feedback", "vu4"}}};
 
+static const char *pair_at(size_t i) { return i < KVT_ARRAY_LEN(pairs) ? pairs[i].name : NULL; }
+
 const char *kvt_kv_at(size_t i) {
     for (size_t c = 0; c < kvt_codec_count(); c++) {
         const struct kvt_codec_info info = kvt_codec_info(kvt_codec_at(c));
         if (info.sides == KVT_SIDES_BOTH && i-- == 0) return info.name;
     }
-    return i < KVT_ARRAY_LEN(pairs) ? pairs[i].name : NULL;
+    return pair_at(i);
 }
 
 /* ---- reading ---------------------------------------------------------------------------------------------------------- */
@@ -41,7 +44,8 @@ static enum kvt_status parse_codec(struct kvt_kv_pair *out, enum kvt_side side, 
     text[len] = 0;
     for (size_t i = 0; i < KVT_ARRAY_LEN(pairs); i++)
         if (strcmp(text, pairs[i].name) == 0) return kvt_codec_parse(&out->codec[side], pairs[i].codec[side], err);
-    return kvt_codec_parse(&out->codec[side], text, err);
+    if (kvt_codec_parse(&out->codec[side], text, NULL) == KVT_OK) return KVT_OK;
+    return kvt_codec_unknown(text, ", kvt{2,3,4}[-feedback]", pair_at, err);
 }
 
 /* "K" or "K,V", `len` bytes. */
@@ -49,7 +53,7 @@ static enum kvt_status parse_pair(struct kvt_kv_pair *out, const char *text, siz
     const char *comma = memchr(text, ',', len);
     const size_t k_len = comma ? (size_t)(comma - text) : len, v_len = comma ? len - k_len - 1 : len;
     const char *v = comma ? comma + 1 : text;
-    if (k_len > NAME_MAX_BYTES || v_len > NAME_MAX_BYTES || memchr(v, ',', v_len))
+    if (k_len < 1 || k_len > NAME_MAX_BYTES || v_len < 1 || v_len > NAME_MAX_BYTES || memchr(v, ',', v_len))
         return kvt_fail(err, KVT_ERR_ARG, "'%.*s' is no cache: write K or K,V, each the name of a codec",
                         (int)KVT_MIN(len, (size_t)60), text);
     KVT_TRY(parse_codec(out, KVT_SIDE_K, text, k_len, err));

@@ -231,4 +231,9 @@ void kvt_tile_decode(const struct kvt_tile *tile, float *rows, ptrdiff_t stride,
 /* The largest magnitude that an element of a row may have: f16's, less where rotation adds up elements; f32's for f32 and bf16. */
 float kvt_codec_limit(const struct kvt_codec *codec, enum kvt_side side, int d);
 
+/* ARG, with the nearest name and the grammar of all. Who knows names that are no codec's adds theirs: more_at(i), NULL from the last one
+ * on, and their grammar, ", NAME..."; or NULL and "". */
+KVT_MUST_CHECK enum kvt_status kvt_codec_unknown(const char *name, const char *more, const char *(*more_at)(size_t i),
+                                                 struct kvt_error *err);
+
 #endif

@@ -4,6 +4,7 @@
  */
 #include <float.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/attr.h"
@@ -63,24 +64,23 @@ static size_t distance(const char *a, const char *b) {
     return row[n];
 }
 
-static enum kvt_status unknown_name(const char *name, struct kvt_error *err) {
+enum kvt_status kvt_codec_unknown(const char *name, const char *more, const char *(*more_at)(size_t i),
+                                  struct kvt_error *err) {
     char known[400] = "";
     size_t used = 0, best = SIZE_MAX;
-    const char *nearest = "";
-    for (size_t e = 0; e < KVT_ARRAY_LEN(encoders); e++) {
-        const char *grammar = encoders[e]->grammar;
-        const size_t len = strlen(grammar) + 2;
-        if (used + len < sizeof known) {
-            if (used) memcpy(known + used, ", ", 2);
-            memcpy(known + used + (used ? 2 : 0), grammar, len - 1);
-            used += len - (used ? 0 : 2);
-        }
-    }
+    const char *nearest = "", *other;
+    for (size_t e = 0; e < KVT_ARRAY_LEN(encoders) && used < sizeof known; e++)
+        used += (size_t)snprintf(known + used, sizeof known - used, "%s%s", e ? ", " : "", encoders[e]->grammar);
     for (size_t i = 0; i < kvt_codec_count(); i++) {
         const size_t d = distance(name, kvt_codec_at(i)->info.name);
         if (d < best) best = d, nearest = kvt_codec_at(i)->info.name;
     }
-    return kvt_fail(err, KVT_ERR_ARG, "unknown codec '%.40s', the nearest is '%s'; known: %s", name, nearest, known);
+    for (size_t i = 0; more_at && (other = more_at(i)) != NULL; i++) {
+        const size_t d = distance(name, other);
+        if (d < best) best = d, nearest = other;
+    }
+    return kvt_fail(err, KVT_ERR_ARG, "unknown codec '%.32s', the nearest is '%s'; known: %s%s", name, nearest, known,
+                    more);
 }
 
 enum kvt_status kvt_codec_parse(const struct kvt_codec **out, const char *name, struct kvt_error *err) {
@@ -89,7 +89,7 @@ enum kvt_status kvt_codec_parse(const struct kvt_codec **out, const char *name, 
             *out = kvt_codec_at(i);
             return KVT_OK;
         }
-    return unknown_name(name, err);
+    return kvt_codec_unknown(name, "", NULL, err);
 }
 
 /* ---- tiles ------------------------------------------------------------------------------------------------------------- */

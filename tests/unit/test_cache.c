@@ -401,7 +401,7 @@ static void test_bad_plans(void **state) {
         enum kvt_status status;
         const char *says;
     } cases[] = {
-        {"kivi4g32,", 0, 0, KVT_ERR_ARG, "unknown codec ''"},
+        {"kivi4g32,", 0, 0, KVT_ERR_ARG, "'kivi4g32,' is no cache"},
         {"q9", 0, 0, KVT_ERR_ARG, "unknown codec 'q9'"},
         {"f16,f16,f16", 0, 0, KVT_ERR_ARG, "K or K,V"},
         {"f16", 64, 0, KVT_ERR_ARG, "multiple of 128"},

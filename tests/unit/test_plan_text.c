@@ -98,10 +98,12 @@ static void nonsense_is_named(void **state) {
         {"f16:-1=f16", "'-1=f16'"},
         {"f16:6=f16", "names layer 6; the model has layers 0 to 5"},
         {"f16:0-99999999999=f16", "the model has layers 0 to 5"},
-        {"f16:1=", "unknown codec"},
+        {"f16:1=", "'' is no cache"},
         {"f16:1=f16,f16,f16", "'f16,f16,f16' is no cache"},
         {"f16:1=kivi9", "unknown codec 'kivi9'"},
-        {":0=f16", "unknown codec"},
+        {":0=f16", "'' is no cache"},
+        {"kvt5", "the nearest is 'kvt2'; known: f32, f16,"},
+        {"kvt5", "kq{2,3,4}-feedback, kvt{2,3,4}[-feedback]"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         const struct kvt_plan_options o = {.struct_size = sizeof o, .kv = cases[i].kv};

@@ -129,19 +129,30 @@ static void draw(struct kvt_term_progress *p, const char *what, double share, do
     p->drawn = true;
 }
 
+static void tell(struct kvt_term_progress *p, const char *what, double share, double now) {
+    char left[32];
+    write_time_left(left, sizeof left, now - p->start, share);
+    fprintf(stderr, "kvtile: %s, %.0f %% done%s%s\n", what, 100 * share, *left ? ", " : "", left);
+    p->last = now;
+}
+
 static bool report(void *ctx, const char *what, uint64_t done, uint64_t total) {
     struct kvt_term_progress *p = ctx;
     const double now = kvt_clock_seconds();
+    if (p->tells && !p->what) p->last = now;
     if (what != p->what) {
         p->what = what;
         p->start = now;
     }
-    if (p->draws && total > 0 && now - p->last >= 0.1) draw(p, what, KVT_MIN((double)done / (double)total, 1.0), now);
+    const double share = total > 0 ? KVT_MIN((double)done / (double)total, 1.0) : 0;
+    if (p->draws && total > 0 && now - p->last >= 0.1) draw(p, what, share, now);
+    if (p->tells && share > 0 && share < 1 && now - p->last >= KVT_TERM_PROGRESS_SECONDS) tell(p, what, share, now);
     return !kvt_term_interrupted();
 }
 
 void kvt_term_progress_init(struct kvt_term_progress *p, bool quiet) {
-    *p = (struct kvt_term_progress){.draws = !quiet && kvt_term_stderr_is_tty(), .last = kvt_clock_seconds()};
+    const bool is_tty = kvt_term_stderr_is_tty();
+    *p = (struct kvt_term_progress){.draws = !quiet && is_tty, .tells = !quiet && !is_tty, .last = kvt_clock_seconds()};
     p->progress = (struct kvt_progress){report, p};
     kvt_term_catch_interrupt(false);
 }
@@ -149,6 +160,7 @@ void kvt_term_progress_init(struct kvt_term_progress *p, bool quiet) {
 void kvt_term_progress_erase(struct kvt_term_progress *p) {
     if (p->drawn) fputs("\r\033[K", stderr);
     p->drawn = false;
+    p->what = NULL;
 }
 
 /* ---- the process ------------------------------------------------------------------------------------------------------ */

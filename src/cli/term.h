@@ -20,15 +20,17 @@ bool kvt_term_stderr_is_tty(void);
 void kvt_term_error(const char *sentence);
 
 /* A progress bar on standard error, with the time left, that also ends the work when Ctrl-C was pressed: from init on it sets
- * a flag, a second one ends the process at once. Draws nothing where standard error is no terminal or `quiet`. */
+ * a flag, a second one ends the process at once. Where standard error is no terminal the bar is a line now and then, so that what a
+ * file or a pipe shows of a long run is not silence, and of a short one nothing. `quiet`: neither. */
+enum { KVT_TERM_PROGRESS_SECONDS = 15 }; /* from line to line */
 struct kvt_term_progress {
     struct kvt_progress progress; /* to pass down */
-    bool draws, drawn;
+    bool draws, drawn, tells;
     const char *what; /* the work at hand, by its address */
     double start, last;
 };
 void kvt_term_progress_init(struct kvt_term_progress *p, bool quiet); /* p must stay where it is */
-void kvt_term_progress_erase(struct kvt_term_progress *p);
+void kvt_term_progress_erase(struct kvt_term_progress *p);            /* that work has ended */
 
 bool kvt_term_interrupted(void);
 /* Forgets a Ctrl-C and waits for the next, as init does. With breaks_reads it also ends a read that waits (EINTR). */

@@ -67,15 +67,13 @@ static enum kvt_status append_last(const struct bench *b, struct kvt_filled *c, 
     return KVT_OK;
 }
 
-static enum kvt_status open_cache(const struct bench *b, struct kvt_filled *c, const char *kv, int64_t rows,
-                                  int n_layers, struct kvt_error *err) {
-    const struct kvt_filled_options options = {.kv = kv,
-                                               .rows = rows - b->o->queries,
-                                               .max_rows = rows,
-                                               .n_layers = n_layers,
-                                               .level = b->o->level,
-                                               .parallel = &b->parallel,
-                                               .progress = b->o->progress};
+static enum kvt_status open_cache(const struct bench *b, struct kvt_filled *c, struct kvt_filled_options options,
+                                  int64_t rows, struct kvt_error *err) {
+    options.rows = rows - b->o->queries;
+    options.max_rows = rows;
+    options.level = b->o->level;
+    options.parallel = &b->parallel;
+    options.progress = b->o->progress;
     KVT_TRY(kvt_filled_open(c, &b->source, &options, err));
     return append_last(b, c, err);
 }
@@ -95,7 +93,7 @@ static enum kvt_status measure_error(const struct bench *b, const char *kv, int 
     enum kvt_status status = KVT_OK;
     if (!decoded || !work) KVT_TRY_OUT(kvt_fail(err, KVT_ERR_NOMEM, "no memory for the oracle"));
     /* The last rows come by themselves, as in the steps that are timed; the last one's attention is looked at. */
-    KVT_TRY_OUT(open_cache(b, &c, kv, ROWS, 1, err));
+    KVT_TRY_OUT(open_cache(b, &c, (struct kvt_filled_options){.kv = kv, .n_layers = 1}, ROWS, err));
     KVT_TRY_OUT(kvt_filled_attend(&c, 0, gqa, b->out, err));
     kvt_step_abandon(c.step);
     KVT_TRY_OUT(append_last(b, &c, err));
@@ -155,9 +153,10 @@ static enum kvt_status sample(struct bench *b, int gqa, int round, struct kvt_er
     return KVT_OK;
 }
 
-static enum kvt_status measure(struct bench *b, int64_t rows, int gqa, int thread_index, struct kvt_bench_result *r,
-                               struct kvt_error *err) {
-    const int rounds = b->o->rounds;
+static enum kvt_status measure(struct bench *b, int64_t rows, int gqa_index, int thread_index,
+                               struct kvt_bench_result *r, struct kvt_error *err) {
+    const int rounds = b->o->rounds, gqa = b->o->gqa[gqa_index], done = gqa_index * b->o->n_threads + thread_index;
+    const uint64_t all = (uint64_t)(b->o->n_gqa * b->o->n_threads * rounds);
     b->gate.now = kvt_threads_parallel(b->gate.threads[thread_index]);
     for (int i = 0; i < b->n_caches; i++) { /* once for page faults and scratch */
         KVT_TRY(kvt_filled_attend(&b->caches[i].filled, 0, gqa, b->out, err));
@@ -165,7 +164,7 @@ static enum kvt_status measure(struct bench *b, int64_t rows, int gqa, int threa
     }
     for (int round = 0; round < rounds; round++) {
         KVT_TRY(sample(b, gqa, round, err));
-        KVT_TRY(report(b, "measuring", (uint64_t)round + 1, (uint64_t)rounds, err));
+        KVT_TRY(report(b, "measuring", (uint64_t)(done * rounds + round + 1), all, err));
     }
     const struct cache *f16 = &b->caches[b->n_caches - 1];
     double best = 0;
@@ -204,7 +203,7 @@ static enum kvt_status count_layers(int *out, uint64_t *most, struct bench *b, i
         round += 2 * bytes;
     }
     *out = (int)KVT_MIN(1 + (rotate + round - 1) / round, KVT_FILLED_LAYERS_MAX);
-    return KVT_OK;
+    return kvt_filled_check_memory(b->o->memory_bytes, rows, *out, round / 2, KVT_MAX(*most, rotate / 2), err);
 }
 
 /* Everything at one length. */
@@ -216,10 +215,13 @@ static enum kvt_status measure_length(struct bench *b, int64_t rows, uint64_t ro
     KVT_TRY(count_layers(&n_layers, &most, b, rows, rotate, err));
     b->gate.now = kvt_threads_parallel(b->gate.threads[b->o->n_threads - 1]);
     for (int i = 0; i < b->n_caches; i++)
-        KVT_TRY_OUT(open_cache(b, &b->caches[i].filled, kv_of(b, i), rows, n_layers, err));
+        KVT_TRY_OUT(open_cache(
+            b, &b->caches[i].filled,
+            (struct kvt_filled_options){.kv = kv_of(b, i), .n_layers = n_layers, .part = i, .n_parts = b->n_caches},
+            rows, err));
     KVT_TRY_OUT(kvt_reader_grow(&b->reader, KVT_MAX(most, rotate / 2), err));
     for (int g = 0; g < b->o->n_gqa; g++)
-        for (int t = 0; t < b->o->n_threads; t++) KVT_TRY_OUT(measure(b, rows, b->o->gqa[g], t, r, err));
+        for (int t = 0; t < b->o->n_threads; t++) KVT_TRY_OUT(measure(b, rows, g, t, r, err));
 out:
     for (int i = 0; i < b->n_caches; i++) kvt_filled_close(&b->caches[i].filled);
     return status;

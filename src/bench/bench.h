@@ -23,8 +23,11 @@ struct kvt_bench_options {
     int threads[KVT_BENCH_LIST], n_threads;
     int queries; /* query rows of the step, the last of `rows`: 1 is decoding, up to 8 verification, more prefill */
     int kv_heads, head_size;
-    int rounds;            /* samples of each */
+    int rounds; /* samples of each */
+    double
+        seconds; /* steps: after so many no other round of a length and a number of threads begins; 0: all are made */
     uint64_t rotate_bytes; /* that are read between two samples of the same layer; 0: four times the last-level cache */
+    uint64_t memory_bytes; /* that caches may take; 0: no limit */
     const char *level;     /* NULL: "auto" */
     const struct kvt_progress *progress;
 };
@@ -49,7 +52,8 @@ struct kvt_bench_result {
     int n;
 };
 
-/* ARG for a cache that cannot be, NOMEM, CANCELLED. On success free with kvt_bench_finish. */
+/* ARG for a cache that cannot be, LIMIT for caches that need more than memory_bytes, NOMEM, CANCELLED. On success free with
+ * kvt_bench_finish. */
 KVT_MUST_CHECK enum kvt_status kvt_bench_attention(struct kvt_bench_result *out,
                                                    const struct kvt_bench_options *options, struct kvt_error *err);
 void kvt_bench_finish(struct kvt_bench_result *result);
@@ -67,6 +71,7 @@ struct kvt_bench_step_row {
     const char *kv;
     int64_t rows;
     int threads, granularity;          /* every so many steps a group is encoded */
+    int rounds;                        /* that there was time for */
     double attend_us, attend_spread;   /* median; half the distance of the quartiles */
     double append_us, append_worst_us; /* mean and worst of all but attention */
     double append_share;               /* of all steps together */

@@ -67,6 +67,16 @@ enum kvt_status kvt_filled_layer_bytes(uint64_t *out, const struct kvt_source *s
     return KVT_OK;
 }
 
+enum kvt_status kvt_filled_check_memory(uint64_t limit, int64_t rows, int n_layers, uint64_t layer_bytes, uint64_t more,
+                                        struct kvt_error *err) {
+    const double need = (double)n_layers * (double)layer_bytes + (double)more;
+    if (limit == 0 || need <= (double)limit) return KVT_OK;
+    return kvt_fail(err, KVT_ERR_LIMIT,
+                    "caches of %lld rows take %.0f MiB to measure (%d layers of each), and there are %.0f MiB: take "
+                    "fewer rows or caches, or rotate less memory",
+                    (long long)rows, need / (1 << 20), n_layers, (double)limit / (1 << 20));
+}
+
 enum kvt_status kvt_filled_begin(struct kvt_filled *c, int n, struct kvt_error *err) {
     c->n_step = n;
     return kvt_step_begin(c->step, &c->seq, &n, 1, err);
@@ -79,7 +89,10 @@ enum kvt_status kvt_filled_append(struct kvt_filled *c, int layer, struct kvt_er
     const ptrdiff_t first = at + c->n_step <= KVT_SOURCE_ROWS ? (ptrdiff_t)at * row : 0;
     const struct kvt_rows k = {s->rows[KVT_SIDE_K] + first, KVT_TYPE_F32, row, d};
     const struct kvt_rows v = {s->rows[KVT_SIDE_V] + first, KVT_TYPE_F32, row, d};
-    return kvt_step_append(c->step, layer, &k, &v, NULL, 0, err);
+    /* Codecs that look at queries get the values as such, one head of them for each KV head: normal, and not those that attend. */
+    const struct kvt_layer_plan *plan = kvt_plan_layer(c->plan, layer);
+    const bool by_queries = kvt_codec_info(plan->codec[KVT_SIDE_K]).queries;
+    return kvt_step_append(c->step, layer, &k, &v, by_queries ? &v : NULL, by_queries ? s->kv_heads : 0, err);
 }
 
 enum kvt_status kvt_filled_attend(struct kvt_filled *c, int layer, int gqa, float *out, struct kvt_error *err) {
@@ -108,7 +121,8 @@ enum kvt_status kvt_filled_open(struct kvt_filled *c, const struct kvt_source *s
         for (int l = 0; l < c->n_layers; l++) KVT_TRY(kvt_filled_append(c, l, err));
         KVT_TRY(kvt_step_end(c->step, err));
         done += n;
-        if (!kvt_progress_report(o->progress, "filling the cache", (uint64_t)done, (uint64_t)o->rows))
+        if (!kvt_progress_report(o->progress, "filling caches", (uint64_t)(o->part * o->rows + done),
+                                 (uint64_t)(KVT_MAX(o->n_parts, 1) * o->rows)))
             return kvt_fail(err, KVT_ERR_CANCELLED, "cancelled");
     }
     return KVT_OK;

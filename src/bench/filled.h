@@ -34,6 +34,8 @@ struct kvt_filled_options {
     const char *kv;
     int64_t rows, max_rows; /* to fill it with; that it will have at most */
     int n_layers;
+    int part,
+        n_parts; /* of several caches that are filled one after another: which, of how many; so is progress reported */
     const char *level;
     const struct kvt_parallel *parallel;
     const struct kvt_progress *progress;
@@ -56,6 +58,9 @@ KVT_MUST_CHECK enum kvt_status kvt_filled_attend(struct kvt_filled *cache, int l
 /* Bytes of one layer of a cache of so many rows. */
 KVT_MUST_CHECK enum kvt_status kvt_filled_layer_bytes(uint64_t *out, const struct kvt_source *source, const char *kv,
                                                       int64_t rows, struct kvt_error *err);
+/* LIMIT where n_layers layers, one of each cache together layer_bytes, and `more` bytes are above the limit; 0 is none. */
+KVT_MUST_CHECK enum kvt_status kvt_filled_check_memory(uint64_t limit, int64_t rows, int n_layers, uint64_t layer_bytes,
+                                                       uint64_t more, struct kvt_error *err);
 
 /* Attention of one query of d elements over n rows, in double precision. Rows past KVT_SOURCE_ROWS are the first ones again. score:
  * room for KVT_SOURCE_ROWS. */

@@ -89,6 +89,15 @@ static double median(const struct bench *b, const double *x, const double *over)
     return b->scratch[b->o->rounds / 2];
 }
 
+/* A sample counts as work done, so that it can be stopped between two of them. */
+static enum kvt_status take_sample(struct bench *b, int i, int depth, int n_done, double *speed,
+                                   struct kvt_error *err) {
+    KVT_TRY(sample(b, i, depth, speed, err));
+    if (kvt_progress_report(b->o->progress, "measuring", (uint64_t)n_done + 1, (uint64_t)((b->o->rounds + 1) * b->n)))
+        return KVT_OK;
+    return kvt_fail(err, KVT_ERR_CANCELLED, "cancelled");
+}
+
 /* All caches at depth number `at`. */
 static enum kvt_status measure(struct bench *b, int at, struct kvt_bench_model_result *r, struct kvt_error *err) {
     const int depth = b->o->depth[at], rounds = b->o->rounds;
@@ -99,16 +108,14 @@ static enum kvt_status measure(struct bench *b, int at, struct kvt_bench_model_r
             (struct kvt_bench_model_row){.kv = cache_of(b->o, i).name, .depth = depth, .samples = samples + i * rounds};
         KVT_TRY(fill(b, i, depth, &rows[i].fill_seconds, err));
         rows[i].bytes = kvt_session_usage(b->sessions[i]).total_bytes;
-        KVT_TRY(sample(b, i, depth, &warm, err));
     }
+    for (int i = 0; i < b->n; i++) KVT_TRY(take_sample(b, i, depth, i, &warm, err));
     for (int round = 0; round < rounds; round++) {
         if (b->o->pace.wait) KVT_TRY(b->o->pace.wait(b->o->pace.ctx, err));
         for (int i = 0; i < b->n; i++) {
             const int which = (i + round) % b->n; /* each in turn is first */
-            KVT_TRY(sample(b, which, depth, &samples[which * rounds + round], err));
+            KVT_TRY(take_sample(b, which, depth, (round + 1) * b->n + i, &samples[which * rounds + round], err));
         }
-        if (!kvt_progress_report(b->o->progress, "measuring", (uint64_t)round + 1, (uint64_t)rounds))
-            return kvt_fail(err, KVT_ERR_CANCELLED, "cancelled");
     }
     for (int i = 0; i < b->n; i++) {
         rows[i].vs_f16 = median(b, rows[i].samples, rows[b->n - 1].samples);

@@ -9,10 +9,18 @@
 enum kvt_status kvt_bench_step_table(struct kvt_buf *out, const struct kvt_bench_step_result *r,
                                      const struct kvt_bench_options *o) {
     size_t width = strlen("cache");
-    for (int i = 0; i < r->n; i++) width = KVT_MAX(width, strlen(r->row[i].kv));
-    KVT_TRY(kvt_buf_addf(out,
-                         "%s; level %s\nper layer, %d KV heads of %d, gqa %d; %d times 128 steps of each, in turn\n\n",
-                         r->machine, r->level, o->kv_heads, o->head_size, o->gqa[0], o->rounds));
+    int least = o->rounds, most = 0;
+    for (int i = 0; i < r->n; i++) {
+        width = KVT_MAX(width, strlen(r->row[i].kv));
+        least = KVT_MIN(least, r->row[i].rounds);
+        most = KVT_MAX(most, r->row[i].rounds);
+    }
+    KVT_TRY(kvt_buf_addf(out, "%s; level %s\nper layer, %d KV heads of %d, gqa %d; ", r->machine, r->level, o->kv_heads,
+                         o->head_size, o->gqa[0]));
+    if (least < most) KVT_TRY(kvt_buf_addf(out, "%d to ", least));
+    KVT_TRY(kvt_buf_addf(out, "%d times 128 steps of each", most));
+    if (least < o->rounds) KVT_TRY(kvt_buf_addf(out, " (as many as %g seconds allow)", o->seconds));
+    KVT_TRY(kvt_buf_addf(out, ", in turn\n\n"));
     KVT_TRY(kvt_buf_addf(out, "%-*s %8s %7s %6s %9s %7s %8s %8s %6s %9s %9s %6s %8s\n", (int)width, "cache", "rows",
                          "threads", "every", "attention", "+-", "append", "worst", "share", "step", "worst", "ratio",
                          "error"));
@@ -36,11 +44,11 @@ enum kvt_status kvt_bench_step_json(struct kvt_buf *out, const struct kvt_bench_
     json_t *rows = json_array();
     for (int i = 0; i < r->n; i++) {
         const struct kvt_bench_step_row *row = &r->row[i];
-        json_array_append_new(rows, json_pack("{s:s, s:I, s:i, s:i, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "kv",
-                                              row->kv, "rows", (json_int_t)row->rows, "threads", row->threads,
-                                              "granularity", row->granularity, "attend_us", row->attend_us,
-                                              "attend_spread", row->attend_spread, "append_us", row->append_us,
-                                              "append_worst_us", row->append_worst_us, "append_share",
+        json_array_append_new(rows, json_pack("{s:s, s:I, s:i, s:i, s:i, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}",
+                                              "kv", row->kv, "rows", (json_int_t)row->rows, "threads", row->threads,
+                                              "granularity", row->granularity, "rounds", row->rounds, "attend_us",
+                                              row->attend_us, "attend_spread", row->attend_spread, "append_us",
+                                              row->append_us, "append_worst_us", row->append_worst_us, "append_share",
                                               row->append_share, "us", row->us, "worst_us", row->worst_us,
                                               "worst_ratio", row->worst_us / row->us, "error", row->error));
     }

@@ -85,48 +85,67 @@ static enum kvt_status count_layers(int *out, const struct bench *b, int64_t row
         all += bytes;
     }
     *out = (int)KVT_MIN((rotate + all - 1) / all, KVT_FILLED_LAYERS_MAX);
-    return KVT_OK;
+    return kvt_filled_check_memory(b->o->memory_bytes, rows, *out, all, 0, err);
 }
 
 static enum kvt_status fill(struct bench *b, int64_t rows, uint64_t rotate, struct kvt_error *err) {
     struct kvt_filled_options o = {.rows = rows - 1,
                                    .max_rows = rows + (int64_t)PHASES * b->o->rounds,
+                                   .n_parts = b->n,
                                    .level = b->o->level,
                                    .parallel = &b->parallel,
                                    .progress = b->o->progress};
     KVT_TRY(count_layers(&o.n_layers, b, rows, rotate, err));
     for (int i = 0; i < b->n; i++) {
         o.kv = kv_of(b->o, i);
+        o.part = i;
         KVT_TRY(kvt_filled_open(&b->steps[i].cache, &b->source, &o, err));
         for (int p = 0; p < PHASES; p++) b->steps[i].append[p] = INFINITY;
     }
     return KVT_OK;
 }
 
+/* Whole rounds of all positions, as many as there is time for, at least one. */
+static enum kvt_status take_rounds(int *n_rounds, const struct bench *b, struct kvt_error *err) {
+    const double start = kvt_clock_seconds(), limit = b->o->seconds;
+    int t = 0;
+    for (*n_rounds = 0; *n_rounds < b->o->rounds; ++*n_rounds) {
+        if (limit > 0 && *n_rounds > 0 && kvt_clock_seconds() - start > limit) break;
+        for (int phase = 0; phase < PHASES; phase++, t++) {
+            for (int i = 0; i < b->n; i++) /* each in turn is first */
+                KVT_TRY(take_step(b, &b->steps[(i + t) % b->n], t, err));
+            if (!kvt_progress_report(b->o->progress, "measuring", (uint64_t)t + 1, (uint64_t)(PHASES * b->o->rounds)))
+                return kvt_fail(err, KVT_ERR_CANCELLED, "cancelled");
+        }
+    }
+    return KVT_OK;
+}
+
+/* One step more, whose attention is looked at. */
+static enum kvt_status measure_error(double *error, const struct bench *b, struct kvt_filled *c,
+                                     struct kvt_error *err) {
+    KVT_TRY(kvt_filled_begin(c, 1, err));
+    for (int l = 0; l < c->n_layers; l++) KVT_TRY(kvt_filled_append(c, l, err));
+    KVT_TRY(kvt_filled_attend(c, 0, b->o->gqa[0], b->out, err));
+    KVT_TRY(kvt_step_end(c->step, err));
+    return kvt_source_error(error, &b->source, kvt_seq_n_rows(c->seq), b->o->gqa[0], b->out, err);
+}
+
 static enum kvt_status measure(struct bench *b, int64_t rows, int n_threads, uint64_t rotate,
                                struct kvt_bench_step_result *r, struct kvt_error *err) {
     enum kvt_status status = KVT_OK;
-    const int n_steps = PHASES * b->o->rounds;
+    int n_rounds;
     KVT_TRY(kvt_threads_create(&b->threads, n_threads, NULL, err));
     b->parallel = kvt_threads_parallel(b->threads);
     KVT_TRY_OUT(fill(b, rows, rotate, err));
-    for (int t = 0; t < n_steps; t++) {
-        for (int i = 0; i < b->n; i++) /* each in turn is first */
-            KVT_TRY_OUT(take_step(b, &b->steps[(i + t) % b->n], t, err));
-        if (!kvt_progress_report(b->o->progress, "measuring", (uint64_t)t + 1, (uint64_t)n_steps))
-            KVT_TRY_OUT(kvt_fail(err, KVT_ERR_CANCELLED, "cancelled"));
-    }
+    KVT_TRY_OUT(take_rounds(&n_rounds, b, err));
     for (int i = 0; i < b->n; i++) {
-        struct kvt_bench_step_row row = summary(&b->steps[i], n_steps);
-        struct kvt_filled *c = &b->steps[i].cache;
+        struct kvt_bench_step_row row = summary(&b->steps[i], PHASES * n_rounds);
         row.kv = kv_of(b->o, i);
         row.rows = rows;
         row.threads = n_threads;
-        KVT_TRY_OUT(kvt_filled_begin(c, 1, err));
-        for (int l = 0; l < c->n_layers; l++) KVT_TRY_OUT(kvt_filled_append(c, l, err));
-        KVT_TRY_OUT(kvt_filled_attend(c, 0, b->o->gqa[0], b->out, err));
-        KVT_TRY_OUT(kvt_step_end(c->step, err));
-        KVT_TRY_OUT(kvt_source_error(&row.error, &b->source, kvt_seq_n_rows(c->seq), b->o->gqa[0], b->out, err));
+        row.rounds = n_rounds;
+        KVT_TRY_OUT(measure_error(&row.error, b, &b->steps[i].cache, err));
         r->row[r->n++] = row;
     }
 out:

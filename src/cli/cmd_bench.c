@@ -29,7 +29,8 @@ static const struct settings defaults = {.rows = "32768",
                                          .tokens = 32,
                                          .n_batch = 512};
 
-static const char *const usual[] = {"q8_0", "kivi8g32", "affine4g64", "kivi4g64", "kivi4g32", "kvarn4", "kivi2g32"};
+static const char *const usual[] = {"q8_0", "affine4g64", "kivi4g32", "kvarn4", "kvt4", "kvt2"};
+enum { STEP_SECONDS = 10 }; /* of each length and number of threads of bench step */
 
 #define AT(field) offsetof(struct settings, field)
 
@@ -42,7 +43,7 @@ static const struct kvt_opt options[] = {
     {KVT_OPT_GROUP, .name = "Caches"},
     {KVT_OPT_TEXTS, .name = "kv", .value = "K[,V]", .at = AT(kv),
      .help = "a cache to time: the codec of the keys and of the values, or one for both; for model also with layers that differ, or a plan, "
-             "@FILE; give it again for more (none: a usual selection). f16 is always timed too"},
+             "@FILE; give it again for more (none: q8_0, affine4g64, kivi4g32, kvarn4, kvt4 and kvt2). f16 is always timed too"},
     {KVT_OPT_INT, .name = "kv-heads", .value = "N", .at = AT(kv_heads), .min = 1, .max = 128,
      .help = "attention, step: KV heads of the layer"},
     {KVT_OPT_INT, .name = "head-size", .value = "N", .at = AT(head_size), .min = 8, .max = 512,
@@ -56,9 +57,9 @@ static const struct kvt_opt options[] = {
     {KVT_OPT_INT, .name = "queries", .value = "N", .at = AT(queries), .min = 1, .max = KVT_BENCH_QUERIES_MAX,
      .help = "attention: query rows of the step, the last ones of --rows: 1 is decoding, 2 to 8 verification, more is prefill"},
     {KVT_OPT_TEXT, .name = "threads", .brief = "t", .value = "N[,N...]", .at = AT(threads),
-     .help = "threads (none: 1,2; model takes one number, none: as many as there are processors)"},
+     .help = "threads (none: attention 1,2; step and model as many as there are processors; model takes one number)"},
     {KVT_OPT_INT, .name = "rounds", .value = "N", .at = AT(rounds), .max = 100000,
-     .help = "samples of each, at least 3 (none: 41; model: 5; step: 3, of 128 steps)"},
+     .help = "samples of each, at least 3 (none: 41; model: 5; step: 3, of 128 steps, or what 10 seconds allow)"},
     {KVT_OPT_INT, .name = "tokens", .brief = "n", .value = "N", .at = AT(tokens), .min = 1, .max = 1 << 20,
      .help = "model: tokens of a sample"},
     {KVT_OPT_INT, .name = "batch-size", .brief = "b", .value = "N", .at = AT(n_batch), .min = 1, .max = 1 << 20,
@@ -96,7 +97,7 @@ static struct caches caches_of(const struct settings *s) {
 /* ---- layers ------------------------------------------------------------------------------------------------------------ */
 
 static enum kvt_status read_layer_options(struct kvt_bench_options *o, const struct settings *s, const struct caches *c,
-                                          int rounds, struct kvt_error *err) {
+                                          int rounds, const char *threads, struct kvt_error *err) {
     *o = (struct kvt_bench_options){.kv = c->kv,
                                     .n_kv = c->n,
                                     .queries = (int)s->queries,
@@ -104,6 +105,7 @@ static enum kvt_status read_layer_options(struct kvt_bench_options *o, const str
                                     .head_size = (int)s->head_size,
                                     .rounds = s->rounds ? (int)s->rounds : rounds,
                                     .rotate_bytes = s->rotate,
+                                    .memory_bytes = kvt_term_free_bytes(),
                                     .level = s->level};
     if (s->model) return kvt_fail(err, KVT_ERR_ARG, "bench %s takes no model, as '%s'", s->what, s->model);
     if (s->place.backend && strcmp(s->place.backend, "cpu") != 0)
@@ -127,8 +129,8 @@ static enum kvt_status read_layer_options(struct kvt_bench_options *o, const str
         if (o->rows[i] < o->queries)
             return kvt_fail(err, KVT_ERR_ARG, "%lld rows have no %d query rows: --rows takes at least --queries",
                             (long long)o->rows[i], o->queries);
-    return kvt_opt_list(o->threads, &o->n_threads, KVT_BENCH_LIST, "threads", s->threads ? s->threads : "1,2", 1, 1024,
-                        err);
+    return kvt_opt_list(o->threads, &o->n_threads, KVT_BENCH_LIST, "threads", s->threads ? s->threads : threads, 1,
+                        1024, err);
 }
 
 static enum kvt_status bench_attention(const struct settings *s, struct kvt_error *err) {
@@ -137,7 +139,7 @@ static enum kvt_status bench_attention(const struct settings *s, struct kvt_erro
     struct kvt_bench_result result;
     struct kvt_bench_options o;
     struct kvt_buf report;
-    KVT_TRY(read_layer_options(&o, s, &caches, 41, err));
+    KVT_TRY(read_layer_options(&o, s, &caches, 41, "1,2", err));
     kvt_term_progress_init(&progress, s->quiet);
     o.progress = &progress.progress;
     const enum kvt_status status = kvt_bench_attention(&result, &o, err);
@@ -155,7 +157,10 @@ static enum kvt_status bench_step(const struct settings *s, struct kvt_error *er
     struct kvt_bench_step_result result;
     struct kvt_bench_options o;
     struct kvt_buf report;
-    KVT_TRY(read_layer_options(&o, s, &caches, 3, err));
+    char all[16];
+    snprintf(all, sizeof all, "%d", kvt_term_n_processors());
+    KVT_TRY(read_layer_options(&o, s, &caches, 3, all, err));
+    if (s->rounds == 0) o.seconds = STEP_SECONDS;
     if (o.n_gqa > 1) return kvt_fail(err, KVT_ERR_ARG, "bench step takes one number for --gqa, not '%s'", s->gqa);
     kvt_term_progress_init(&progress, s->quiet);
     o.progress = &progress.progress;

@@ -123,9 +123,11 @@ static const struct kvt_kv_pair *most_frequent(const struct kvt_kv_pair *layers,
 }
 
 static enum kvt_status add_pair(struct kvt_buf *buf, const struct kvt_kv_pair *pair) {
-    const struct kvt_codec *k = pair->codec[KVT_SIDE_K], *v = pair->codec[KVT_SIDE_V];
-    KVT_TRY(kvt_buf_addf(buf, "%s", kvt_codec_info(k).name));
-    return k == v ? KVT_OK : kvt_buf_addf(buf, ",%s", kvt_codec_info(v).name);
+    const char *k = kvt_codec_info(pair->codec[KVT_SIDE_K]).name, *v = kvt_codec_info(pair->codec[KVT_SIDE_V]).name;
+    for (size_t i = 0; i < KVT_ARRAY_LEN(pairs); i++)
+        if (strcmp(k, pairs[i].codec[KVT_SIDE_K]) == 0 && strcmp(v, pairs[i].codec[KVT_SIDE_V]) == 0)
+            return kvt_buf_addf(buf, "%s", pairs[i].name);
+    return strcmp(k, v) == 0 ? kvt_buf_addf(buf, "%s", k) : kvt_buf_addf(buf, "%s,%s", k, v);
 }
 
 static enum kvt_status add_all(struct kvt_buf *buf, const struct kvt_kv_pair *layers, int n_layers) {

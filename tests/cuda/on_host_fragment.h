@@ -66,6 +66,7 @@ struct __half {
 struct __half2 {
     __half x, y;
 };
+inline __half __ushort_as_half(unsigned short bits) { return {bits}; }
 inline float __half2float(__half h) { return kvt_f32_from_f16(h.bits); }
 inline __half __float2half_rn(float x) { return {kvt_f16_from_f32(x)}; }
 inline __half2 __floats2half2_rn(float x, float y) { return {__float2half_rn(x), __float2half_rn(y)}; }
@@ -172,7 +173,6 @@ inline uint32_t halves_of_e4m3(uint32_t bytes) {
 template <int TO, int FROM> void copy16_at(uint32_t to, const void *from) {
     copy16(to + TO, static_cast<const char *>(from) + FROM);
 }
-inline uint32_t kept(uint32_t x) { return x; }
 inline void copies_begun() {}
 template <int N> void wait_for_copies() { __syncwarp(); }
 inline int add_in_order(int32_t *to, int x) { return atomicAdd(to, x); }

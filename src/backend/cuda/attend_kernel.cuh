@@ -318,7 +318,7 @@ template <int D, int NB> struct Walk {
                 octet_weights(t, x, b, nb);
                 w[b][0][nb] = make_uint4(lows(t[0], t[2]), lows(t[1], t[3]), highs(t[0], t[2]), highs(t[1], t[3]));
             }
-        mix_known<V, NB>(mixed, slot, w, lane);
+        mix_known<V, NB>(mixed, slot, w, flip_of<V::BITS>(a.body.v), lane);
     }
 
     __device__ __forceinline__ void mix_wide(const Sums<NB> &x, uint32_t slot) {
@@ -357,9 +357,18 @@ __global__ void __launch_bounds__(32 * MOST_WARPS<D, NB, K>, 1) attend_kernel(co
     const Queries<D, NB> body = {plain.high + turned, plain.low + turned, shared_address(term_sums)};
     const bool coded = a.body.k.bits != 0;
 
-    float first_query[4] = {};
-    if (K::KNOWN) load_query(first_query, a.call, a.call.shares[blockIdx.x], warp, lane);
+    // Queries before the body's copies: those fill the pipe that queries would pass through.
+    uint4 first_query = {};
+    if (K::KNOWN) first_query = load_query(a.call, a.call.shares[blockIdx.x], warp, lane);
     Cursor cursor(a, warp);
+    auto prepare = [&](const kvt_cuda_share &share) {
+        if constexpr (K::KNOWN)
+            prepare_known<K, NB>(a, share, queries, term_sums, factors, first_query, warp, n_warps, lane);
+        else
+            prepare_queries<D, NB>(a, share, a.call.seqs[share.seq], queries, term_sums, factors, warp, n_warps, lane);
+        __syncthreads();
+    };
+    prepare(a.call.shares[blockIdx.x]);
     auto fetch_k = [&]() {
         if (cursor.more) {
             if (cursor.coded) {
@@ -400,12 +409,6 @@ __global__ void __launch_bounds__(32 * MOST_WARPS<D, NB, K>, 1) attend_kernel(co
         const kvt_cuda_share &share = a.call.shares[index];
         const kvt_cuda_seq &seq = a.call.seqs[share.seq];
         index = share.next;
-        __syncthreads();
-        if constexpr (K::KNOWN)
-            prepare_known<K, NB>(a, share, queries, term_sums, factors, first_query, warp, n_warps, lane);
-        else
-            prepare_queries<D, NB>(a, share, seq, queries, term_sums, factors, warp, n_warps, lane);
-        __syncthreads();
         walk.begin();
         const int n_body = seq.n_units[KVT_REGION_BODY], n_sink = seq.n_units[KVT_REGION_SINK], end = share.end;
         bool settled = !coded;
@@ -475,16 +478,17 @@ __global__ void __launch_bounds__(32 * MOST_WARPS<D, NB, K>, 1) attend_kernel(co
         // After the last share the slots are free.
         float *area = share.next < 0 ? (float *)shared : handed;
         const int at_once = share.next < 0 ? n_warps : S::AT_ONCE;
-        if (K::KNOWN && index >= 0) load_query(first_query, a.call, a.call.shares[index], warp, lane);
+        if (K::KNOWN && index >= 0) first_query = load_query(a.call, a.call.shares[index], warp, lane);
         constexpr bool CODED = V::KNOWN && !V::FACTOR;
         if (CODED && !settled) {
             hand_in<D, NB, CODED>(a, walk.mixed, walk.reference, walk.up, share, area, at_once, states, warp, n_warps,
                                   &last);
-            continue;
+        } else {
+            if (!settled) settle(walk.mixed, a.body.v, a.rotated_v, lane);
+            hand_in<D, NB, false>(a, walk.mixed, walk.reference, walk.up, share, area, at_once, states, warp, n_warps,
+                                  &last);
         }
-        if (!settled) settle(walk.mixed, a.body.v, a.rotated_v, lane);
-        hand_in<D, NB, false>(a, walk.mixed, walk.reference, walk.up, share, area, at_once, states, warp, n_warps,
-                              &last);
+        if (index >= 0) prepare(a.call.shares[index]);
     }
 }
 

@@ -108,9 +108,15 @@ constexpr uint32_t ONES = 0x3c003c00u;
 // f16, twice: 1 / 2^bits; what second quads' scales are multiplied by.
 template <int BITS> constexpr uint32_t DOWN = BITS == 4 ? 0x2c002c00u : BITS == 2 ? 0x34003400u : ONES;
 
-// Eight numbers from natural order to that of operands; those of the second quad times `times`.
+// Eight numbers from natural order to that of operands, pairs 02, 46, 13, 57; those of the second quad times `times`. So stored, four words are an
+// operand A whose upper rows meet the first quad and whose lower rows meet the second, beside a query's pairs 02, 13 or 46, 57.
 __device__ __forceinline__ uint4 turned(const uint4 &v, uint32_t times) {
-    return make_uint4(lows(v.x, v.y), highs(v.x, v.y), mul2(lows(v.z, v.w), times), mul2(highs(v.z, v.w), times));
+    return make_uint4(lows(v.x, v.y), mul2(lows(v.z, v.w), times), highs(v.x, v.y), mul2(highs(v.z, v.w), times));
+}
+// The same in the order of queries and weights: pairs 02, 13, 46, 57.
+__device__ __forceinline__ uint4 load_turned(uint32_t at) {
+    const uint4 v = load4(at);
+    return make_uint4(v.x, v.z, v.y, v.w);
 }
 // Heads of keys by channel.
 template <class K> __device__ __forceinline__ void turn_known_keys(uint32_t heads, int lane) {
@@ -142,12 +148,13 @@ template <class V> __device__ __forceinline__ uint32_t turn_known_values(uint32_
 // ---- products -----------------------------------------------------------------------------------------------------------
 
 // What turns the top bits of values' codes, those of first and of second quads: in the halves of a word or, of 8 bits, in the word of high halves.
+// From the launch's arguments, as a logical operation takes one constant and its mask is one: a constant would cost a second operation.
 struct Flip {
     uint32_t first, second;
 };
-template <int BITS> __device__ __forceinline__ Flip flip_of() {
+template <int BITS> __device__ __forceinline__ Flip flip_of(const Side &v) {
     if (BITS == 8) return {0x88888888u, 0};
-    return {kept(0x00010001u << (BITS - 1)), kept(0x00010001u << (2 * BITS - 1))};
+    return {v.planes[0].flip, v.planes[0].flip << BITS};
 }
 
 // Operand A of an octet: pairs 02, 46, 13, 57 of a word of codes, or of one of their low halves and one of the high ones.
@@ -205,7 +212,7 @@ __device__ __forceinline__ void score_known_fold(Sums<NB> &x, uint32_t slot, con
     const int r = lane / 4, c = lane % 4;
     const uint32_t heads = slot + c * 16, codes = slot + K::TO_CODES + known_at<K::BITS>(lane),
                    zeros = heads + 256 + (K::ONE_HEAD ? 0 : r % 2 * 512);
-    float z[NB][4] = {};
+    float z[NB][4] = {}, second[NB][4] = {}; // the first two of one, the last two of the other count
 #pragma unroll
     for (int i = 0; i < 4; i++) {
         uint4 qn[N][NB];
@@ -216,13 +223,13 @@ __device__ __forceinline__ void score_known_fold(Sums<NB> &x, uint32_t slot, con
             if (K::REST) qn[N - 1][nb] = q.low_octet(nb, i, r, c);
 #pragma unroll
             for (int n = 0; n < N; n++) {
-                mma(z[nb], zz.x, 0, zz.y, 0, qn[n][nb].x, qn[n][nb].y);
-                mma(z[nb], zz.z, 0, zz.w, 0, qn[n][nb].z, qn[n][nb].w);
+                mma(z[nb], zz.x, zz.y, zz.z, zz.w, qn[n][nb].x, qn[n][nb].y);
+                mma(second[nb], zz.x, zz.y, zz.z, zz.w, qn[n][nb].z, qn[n][nb].w);
             }
         }
 #pragma unroll
         for (int b = 0; b < 2; b++) {
-            const uint4 s = load4(heads + (K::ONE_HEAD ? 0 : b * 512) + i * 64);
+            const uint4 s = load_turned(heads + (K::ONE_HEAD ? 0 : b * 512) + i * 64);
             uint4 p[N][NB];
 #pragma unroll
             for (int nb = 0; nb < NB; nb++) {
@@ -233,6 +240,8 @@ __device__ __forceinline__ void score_known_fold(Sums<NB> &x, uint32_t slot, con
                                       lane);
         }
     }
+#pragma unroll
+    for (int nb = 0; nb < NB; nb++) z[nb][0] += second[nb][2], z[nb][1] += second[nb][3];
     add_zeros<NB>(x, z, c);
     if (K::FACTOR) times_factors<NB>(x, slot + K::HEADS, r);
 }
@@ -304,7 +313,8 @@ __device__ __forceinline__ void add_with_factors(Mixed<128, NB> &mixed, const fl
 
 // Values; w: weights of the octets of both halves of the unit's rows, in the order of operands.
 template <class V, int NB>
-__device__ __forceinline__ void mix_known(Mixed<128, NB> &mixed, uint32_t slot, const uint4 (&w)[2][1][NB], int lane) {
+__device__ __forceinline__ void mix_known(Mixed<128, NB> &mixed, uint32_t slot, const uint4 (&w)[2][1][NB],
+                                          const Flip &flip, int lane) {
     const int r = lane / 4, c = lane % 4, own = r % V::GROUPS;
     constexpr int EACH = V::ZERO ? 256 : 128;
     const uint32_t heads = slot + c * 16, codes = slot + V::TO_CODES + known_at<V::BITS>(lane),
@@ -312,12 +322,11 @@ __device__ __forceinline__ void mix_known(Mixed<128, NB> &mixed, uint32_t slot, 
     // Without zeros: the offset, as negative codes.
     constexpr uint32_t FIRST = 0x80008000u | V::OFFSET * 0x00010001u,
                        SECOND = 0x80008000u | (V::BITS == 8 ? V::OFFSET : V::OFFSET << V::BITS) * 0x00010001u;
-    const Flip flip = flip_of<V::BITS>();
     float unit[NB][4] = {}; // with factors: the zeros' share of this unit, and its weights
     float(&side)[NB][4] = V::FACTOR ? unit : mixed.side;
 #pragma unroll
     for (int j = 0; j < 2; j++) {
-        const uint4 z = V::ZERO ? load4(zeros + j * 64) : make_uint4(0, 0, 0, 0);
+        const uint4 z = V::ZERO ? load_turned(zeros + j * 64) : make_uint4(0, 0, 0, 0);
 #pragma unroll
         for (int nb = 0; nb < NB; nb++) {
             mma(side[nb], z.x, ONES, z.y, ONES, w[j][0][nb].x, w[j][0][nb].y);
@@ -325,7 +334,7 @@ __device__ __forceinline__ void mix_known(Mixed<128, NB> &mixed, uint32_t slot, 
         }
     }
     auto weights = [&](uint4(&p)[1][NB], int g, int j) {
-        const uint4 s = load4(heads + g * EACH + j * 64);
+        const uint4 s = load_turned(heads + g * EACH + j * 64);
 #pragma unroll
         for (int nb = 0; nb < NB; nb++) {
             p[0][nb] = product_of(w[j][0][nb], s);
@@ -403,30 +412,37 @@ __device__ __forceinline__ void turn(float (&q)[4], int lane) {
     for (int i = 0; i < 4; i++) q[i] *= rsqrtf(128.f);
 }
 
-// Four channels of a column's query vector, or zeros.
-__device__ __forceinline__ void load_query(float (&q)[4], const kvt_cuda_attend &call, const kvt_cuda_share &share,
-                                           int column, int lane) {
+// Four channels of a column's query vector as they are stored, or zeros.
+__device__ __forceinline__ uint4 load_query(const kvt_cuda_attend &call, const kvt_cuda_share &share, int column,
+                                            int lane) {
     const int vector = share.column + column, row = vector / call.group;
+    if (row >= share.n_rows) return make_uint4(0, 0, 0, 0);
     const ptrdiff_t at = (share.row + row) * call.q_row_stride +
                          (share.head * call.group + vector % call.group) * call.q_head_stride + 4 * lane;
-    const bool there = row < share.n_rows;
-#pragma unroll
-    for (int i = 0; i < 4; i++)
-        q[i] = !there                        ? 0
-               : call.q_type == KVT_TYPE_F32 ? ((const float *)call.q)[at + i]
-               : call.q_type == KVT_TYPE_F16 ? __half2float(((const __half *)call.q)[at + i])
-                                             : __uint_as_float((uint32_t)((const uint16_t *)call.q)[at + i] << 16);
+    if (call.q_type == KVT_TYPE_F32) {
+        const uint32_t *q = (const uint32_t *)call.q + at;
+        return make_uint4(q[0], q[1], q[2], q[3]);
+    }
+    const uint16_t *q = (const uint16_t *)call.q + at;
+    return make_uint4(q[0], q[1], q[2], q[3]);
+}
+__device__ __forceinline__ float query_of(uint32_t stored, enum kvt_type type) {
+    return type == KVT_TYPE_F32   ? __uint_as_float(stored)
+           : type == KVT_TYPE_F16 ? __half2float(__ushort_as_half((unsigned short)stored))
+                                  : __uint_as_float(stored << 16);
 }
 
 // Puts the query vectors of a share into shared memory as prepare_queries does, but those for the body in the order of operands. BY_TOKEN:
 // with second quads divided by 2^bits, and their sums by group. `first`: of column `warp`, read before.
 template <class K, int NB>
 __device__ void prepare_known(const Args &a, const kvt_cuda_share &share, char *queries, float *term_sums,
-                              float *factors, const float (&first)[4], int warp, int n_warps, int lane) {
+                              float *factors, const uint4 &first, int warp, int n_warps, int lane) {
     constexpr int STRIDE = Queries<128, NB>::STRIDE, BYTES = Queries<128, NB>::BYTES, IN_GROUP = K::GROUP / 4; // lanes
     for (int column = warp; column < 8 * NB; column += n_warps) {
-        float q[4] = {first[0], first[1], first[2], first[3]};
-        if (column != warp) load_query(q, a.call, share, column, lane);
+        const uint4 stored = column == warp ? first : load_query(a.call, share, column, lane);
+        float q[4];
+#pragma unroll
+        for (int i = 0; i < 4; i++) q[i] = query_of(word_of(stored, i), a.call.q_type);
         uint2 high, low;
         float power = halve(high, low, q);
         char *to = queries + column * STRIDE + 8 * lane;

@@ -116,11 +116,6 @@ template <int TO, int FROM> __device__ __forceinline__ void copy16_at(uint32_t t
     asm volatile("cp.async.cg.shared.global.L2::128B [%0+%2], [%1+%3], 16;" ::"r"(to), "l"(from), "n"(TO), "n"(FROM)
                  : "memory");
 }
-// A constant that stays in a register, so that a logical operation can take another constant beside it.
-__device__ __forceinline__ uint32_t kept(uint32_t x) {
-    asm("" : "+r"(x));
-    return x;
-}
 __device__ __forceinline__ void copies_begun() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 template <int N> __device__ __forceinline__ void wait_for_copies() { // until N groups are on their way
     asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");

@@ -153,28 +153,41 @@ static enum kvt_status sample(struct bench *b, int gqa, int round, struct kvt_er
     return KVT_OK;
 }
 
+/* As many rounds as there is time for. `done`: how many measurements of this length came before. */
+static enum kvt_status take_rounds(int *n_rounds, struct bench *b, int gqa, int done, struct kvt_error *err) {
+    enum { LEAST = 3 };
+    const int most = b->o->rounds;
+    const double start = kvt_clock_seconds(), limit = b->o->seconds;
+    int n = 0;
+    for (; n < most && (n < LEAST || limit <= 0 || kvt_clock_seconds() - start <= limit); n++) {
+        KVT_TRY(sample(b, gqa, n, err));
+        KVT_TRY(report(b, "measuring", (uint64_t)(done * most + n + 1),
+                       (uint64_t)(b->o->n_gqa * b->o->n_threads * most), err));
+    }
+    *n_rounds = n;
+    return KVT_OK;
+}
+
 static enum kvt_status measure(struct bench *b, int64_t rows, int gqa_index, int thread_index,
                                struct kvt_bench_result *r, struct kvt_error *err) {
-    const int rounds = b->o->rounds, gqa = b->o->gqa[gqa_index], done = gqa_index * b->o->n_threads + thread_index;
-    const uint64_t all = (uint64_t)(b->o->n_gqa * b->o->n_threads * rounds);
+    const int gqa = b->o->gqa[gqa_index];
+    int rounds;
     b->gate.now = kvt_threads_parallel(b->gate.threads[thread_index]);
     for (int i = 0; i < b->n_caches; i++) { /* once for page faults and scratch */
         KVT_TRY(kvt_filled_attend(&b->caches[i].filled, 0, gqa, b->out, err));
         kvt_reader_read(&b->reader, &b->parallel, b->caches[i].layer_bytes);
     }
-    for (int round = 0; round < rounds; round++) {
-        KVT_TRY(sample(b, gqa, round, err));
-        KVT_TRY(report(b, "measuring", (uint64_t)(done * rounds + round + 1), all, err));
-    }
+    KVT_TRY(take_rounds(&rounds, b, gqa, gqa_index * b->o->n_threads + thread_index, err));
     const struct cache *f16 = &b->caches[b->n_caches - 1];
     double best = 0;
     for (int i = 0; i < b->n_caches; i++) {
         const struct cache *c = &b->caches[i];
-        const double *read = b->read_us + i * rounds;
+        const double *read = b->read_us + i * b->o->rounds;
         struct kvt_bench_row row = {.kv = kv_of(b, i),
                                     .rows = rows,
                                     .gqa = gqa,
                                     .threads = b->o->threads[thread_index],
+                                    .rounds = rounds,
                                     .bytes = c->layer_bytes};
         row.us = median_of(b, c->us, NULL, rounds);
         row.us_spread = (quantile(b->scratch, rounds, 0.75) - quantile(b->scratch, rounds, 0.25)) / 2;

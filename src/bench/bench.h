@@ -24,8 +24,9 @@ struct kvt_bench_options {
     int queries; /* query rows of the step, the last of `rows`: 1 is decoding, up to 8 verification, more prefill */
     int kv_heads, head_size;
     int rounds; /* samples of each */
-    double
-        seconds; /* steps: after so many no other round of a length and a number of threads begins; 0: all are made */
+    /* After so many no other round of one length, gqa and number of threads begins, but for the first three of attention and the first of steps;
+     * 0: all are made. */
+    double seconds;
     uint64_t rotate_bytes; /* that are read between two samples of the same layer; 0: four times the last-level cache */
     uint64_t memory_bytes; /* that caches may take; 0: no limit */
     const char *level;     /* NULL: "auto" */
@@ -36,6 +37,7 @@ struct kvt_bench_row {
     const char *kv; /* of the options */
     int64_t rows;
     int gqa, threads;
+    int rounds;                 /* that there was time for */
     double us, us_spread;       /* median of a layer's attention; half the distance of its quartiles */
     uint64_t bytes;             /* that one call reads: all pages of a layer */
     double read_us, read_share; /* reading as many bytes; median of the shares of paired samples */

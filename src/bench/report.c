@@ -10,9 +10,17 @@
 enum kvt_status kvt_bench_table(struct kvt_buf *out, const struct kvt_bench_result *r,
                                 const struct kvt_bench_options *o) {
     size_t width = strlen("cache");
-    for (int i = 0; i < r->n; i++) width = KVT_MAX(width, strlen(r->row[i].kv));
-    KVT_TRY(kvt_buf_addf(out, "%s; level %s\none layer, %d KV heads of %d; query rows: %d; %d samples each, in turn\n",
-                         r->machine, r->level, o->kv_heads, o->head_size, o->queries, o->rounds));
+    int least = o->rounds, most = 0;
+    for (int i = 0; i < r->n; i++) {
+        width = KVT_MAX(width, strlen(r->row[i].kv));
+        least = KVT_MIN(least, r->row[i].rounds);
+        most = KVT_MAX(most, r->row[i].rounds);
+    }
+    KVT_TRY(kvt_buf_addf(out, "%s; level %s\none layer, %d KV heads of %d; query rows: %d; ", r->machine, r->level,
+                         o->kv_heads, o->head_size, o->queries));
+    if (least < most) KVT_TRY(kvt_buf_addf(out, "%d to ", least));
+    KVT_TRY(kvt_buf_addf(out, "%d samples each%s, in turn\n", most,
+                         least < o->rounds ? " (as many as there was time for)" : ""));
     for (int t = 0; t < o->n_threads; t++)
         KVT_TRY(kvt_buf_addf(out, "reading with %d thread%s: %.1f GB/s at most\n", o->threads[t],
                              o->threads[t] == 1 ? "" : "s", r->read_gbps[t]));
@@ -40,11 +48,12 @@ enum kvt_status kvt_bench_json(struct kvt_buf *out, const struct kvt_bench_resul
     }
     for (int i = 0; i < r->n; i++) {
         const struct kvt_bench_row *row = &r->row[i];
-        json_array_append_new(rows, json_pack("{s:s, s:I, s:i, s:i, s:f, s:f, s:I, s:f, s:f, s:f, s:f}", "kv", row->kv,
-                                              "rows", (json_int_t)row->rows, "gqa", row->gqa, "threads", row->threads,
-                                              "us", row->us, "us_spread", row->us_spread, "bytes",
-                                              (json_int_t)row->bytes, "read_us", row->read_us, "read_share",
-                                              row->read_share, "vs_f16", row->vs_f16, "error_ratio", row->error_ratio));
+        json_array_append_new(rows,
+                              json_pack("{s:s, s:I, s:i, s:i, s:i, s:f, s:f, s:I, s:f, s:f, s:f, s:f}", "kv", row->kv,
+                                        "rows", (json_int_t)row->rows, "gqa", row->gqa, "threads", row->threads,
+                                        "rounds", row->rounds, "us", row->us, "us_spread", row->us_spread, "bytes",
+                                        (json_int_t)row->bytes, "read_us", row->read_us, "read_share", row->read_share,
+                                        "vs_f16", row->vs_f16, "error_ratio", row->error_ratio));
     }
     const bool whole = json_array_size(rows) == (size_t)r->n;
     json_t *root =

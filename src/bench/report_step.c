@@ -19,8 +19,7 @@ enum kvt_status kvt_bench_step_table(struct kvt_buf *out, const struct kvt_bench
                          o->head_size, o->gqa[0]));
     if (least < most) KVT_TRY(kvt_buf_addf(out, "%d to ", least));
     KVT_TRY(kvt_buf_addf(out, "%d times 128 steps of each", most));
-    if (least < o->rounds) KVT_TRY(kvt_buf_addf(out, " (as many as %g seconds allow)", o->seconds));
-    KVT_TRY(kvt_buf_addf(out, ", in turn\n\n"));
+    KVT_TRY(kvt_buf_addf(out, "%s, in turn\n\n", least < o->rounds ? " (as many as there was time for)" : ""));
     KVT_TRY(kvt_buf_addf(out, "%-*s %8s %7s %6s %9s %7s %8s %8s %6s %9s %9s %6s %8s\n", (int)width, "cache", "rows",
                          "threads", "every", "attention", "+-", "append", "worst", "share", "step", "worst", "ratio",
                          "error"));

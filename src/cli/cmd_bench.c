@@ -30,7 +30,7 @@ static const struct settings defaults = {.rows = "32768",
                                          .n_batch = 512};
 
 static const char *const usual[] = {"q8_0", "affine4g64", "kivi4g32", "kvarn4", "kvt4", "kvt2"};
-enum { STEP_SECONDS = 10 }; /* of each length and number of threads of bench step */
+enum { SECONDS = 10 }; /* of one length, gqa and number of threads, where --rounds says nothing */
 
 #define AT(field) offsetof(struct settings, field)
 
@@ -59,7 +59,7 @@ static const struct kvt_opt options[] = {
     {KVT_OPT_TEXT, .name = "threads", .brief = "t", .value = "N[,N...]", .at = AT(threads),
      .help = "threads (none: attention 1,2; step and model as many as there are processors; model takes one number)"},
     {KVT_OPT_INT, .name = "rounds", .value = "N", .at = AT(rounds), .max = 100000,
-     .help = "samples of each, at least 3 (none: 41; model: 5; step: 3, of 128 steps, or what 10 seconds allow)"},
+     .help = "samples of each, at least 3 (none: 41; step: 3, of 128 steps; of both as many as begin within 10 seconds; model: 5)"},
     {KVT_OPT_INT, .name = "tokens", .brief = "n", .value = "N", .at = AT(tokens), .min = 1, .max = 1 << 20,
      .help = "model: tokens of a sample"},
     {KVT_OPT_INT, .name = "batch-size", .brief = "b", .value = "N", .at = AT(n_batch), .min = 1, .max = 1 << 20,
@@ -104,6 +104,7 @@ static enum kvt_status read_layer_options(struct kvt_bench_options *o, const str
                                     .kv_heads = (int)s->kv_heads,
                                     .head_size = (int)s->head_size,
                                     .rounds = s->rounds ? (int)s->rounds : rounds,
+                                    .seconds = s->rounds ? 0 : SECONDS,
                                     .rotate_bytes = s->rotate,
                                     .memory_bytes = kvt_term_free_bytes(),
                                     .level = s->level};
@@ -160,7 +161,6 @@ static enum kvt_status bench_step(const struct settings *s, struct kvt_error *er
     char all[16];
     snprintf(all, sizeof all, "%d", kvt_term_n_processors());
     KVT_TRY(read_layer_options(&o, s, &caches, 3, all, err));
-    if (s->rounds == 0) o.seconds = STEP_SECONDS;
     if (o.n_gqa > 1) return kvt_fail(err, KVT_ERR_ARG, "bench step takes one number for --gqa, not '%s'", s->gqa);
     kvt_term_progress_init(&progress, s->quiet);
     o.progress = &progress.progress;

@@ -49,16 +49,16 @@ struct kvt_shape {
 
 struct kvt_plan_options {
     size_t struct_size; /* sizeof(struct kvt_plan_options) */
-    const char *
-        kv; /* "K" or "K,V": codec names; then, each after a colon, layers that differ: "kivi4g32:0-1=f16:7=kivi8g32,f16".
-                           "kvt4": "kq4,vu4". NULL: "f16" */
+    /* "K" or "K,V": codec names; then, each after a colon, layers that differ: "kivi4g32:0-1=f16:7=kivi8g32,f16". "kvt4" is
+     * "kq4,vu4". NULL: "f16". */
+    const char *kv;
     int sink; /* rows, a multiple of 128 */
     int tail; /* rows */
-    int64_t
-        start; /* nothing is encoded while a sequence has fewer rows; then all that is past the tail is. 0: from the first */
-    int64_t
-        rolling; /* a query sees the sink and the newest rows, this many together; older ones are dropped by whole pages.
-                           At least sink + tail + 128; 0: all rows */
+    /* Nothing is encoded while a sequence has fewer rows; then all that is past the tail is. 0: from the first. */
+    int64_t start;
+    /* A query sees the sink and the newest rows, this many together; older ones are dropped by whole pages. At least sink + tail + 128;
+     * 0: all rows. */
+    int64_t rolling;
     bool hold_last; /* of more than two layers the last one keeps 16 bits */
     bool fallback;  /* a layer whose rows a codec cannot store keeps 16 bits, instead of failing the plan */
 };
@@ -115,8 +115,8 @@ enum kvt_region { KVT_REGION_SINK, KVT_REGION_BODY, KVT_REGION_TAIL, KVT_REGION_
 struct kvt_usage {
     uint64_t bytes[KVT_SIDE_COUNT][KVT_REGION_COUNT];
     uint64_t total_bytes;
-    int64_t
-        rows[KVT_REGION_COUNT]; /* that a query can see, of one layer: of layer 0 where the usage is of all layers */
+    /* Rows that a query can see, of one layer: of layer 0 where the usage is of all layers. */
+    int64_t rows[KVT_REGION_COUNT];
 };
 
 /* The usage of one sequence of n_rows rows between steps, exactly what a pool allocates for it if nothing is shared.
@@ -134,27 +134,28 @@ KVT_API KVT_MUST_CHECK enum kvt_status kvt_backend_about(const char *name, char 
                                                          struct kvt_error *err);
 
 struct kvt_pool_options {
-    size_t struct_size;
+    size_t struct_size;                    /* sizeof(struct kvt_pool_options) */
     const char *backend;                   /* NULL: "cpu"; see kvt_backend_at */
     const char *level;                     /* NULL: "auto" */
     uint64_t byte_limit;                   /* of all pages; 0: none */
     const struct kvt_allocator *allocator; /* NULL: the C library */
     const struct kvt_parallel *parallel;   /* NULL: the calling thread. Used by steps */
     int device;                            /* "cuda": which one, from 0 on. ARG names those that are there */
-    void *
-        stream; /* "cuda": the cudaStream_t in whose order the pool works; NULL: one of its own. Rows that are given in the
-                     device's memory must be ready in that order, or before the call */
+    /* "cuda": the cudaStream_t in whose order the pool works; NULL: one of its own. Rows that are given in the device's memory must be
+     * ready in that order, or before the call. */
+    void *stream;
 };
 
 /* Pages of one plan on one backend. Must outlive its sequences and steps. Where its device fails the pool is lost: that call and later
  * ones give DEVICE with the reason, lengths stay as they were, and what there is can be destroyed. */
 struct kvt_pool;
 
-/* UNSUPPORTED for a backend that this build lacks, or that cannot encode one of the plan's codecs (the sentence names layer and side);
+/* A pool without pages. The plan is copied; options may be NULL, an allocator is copied, a parallel-for too, whose context must live as long.
+ * UNSUPPORTED for a backend that this build lacks, or that cannot encode one of the plan's codecs (the sentence names layer and side);
  * DEVICE where there is no device. */
 KVT_API KVT_MUST_CHECK enum kvt_status kvt_pool_create(struct kvt_pool **out, const struct kvt_plan *plan,
                                                        const struct kvt_pool_options *options, struct kvt_error *err);
-KVT_API void kvt_pool_destroy(struct kvt_pool *pool);
+KVT_API void kvt_pool_destroy(struct kvt_pool *pool); /* after its sequences and steps. NULL is fine */
 /* Bytes of the pages that are allocated now, a page shared by several sequences counted once; and the most so far. */
 KVT_API uint64_t kvt_pool_bytes(const struct kvt_pool *pool);
 KVT_API uint64_t kvt_pool_peak_bytes(const struct kvt_pool *pool);
@@ -165,12 +166,14 @@ KVT_API uint64_t kvt_pool_reserved_bytes(struct kvt_pool *pool);
 /* One timeline of rows. */
 struct kvt_seq;
 
-/* An empty sequence that can hold max_rows rows. Its table (16 bytes a layer and 128 rows) is taken here; each page has a
+/* An empty sequence that can hold max_rows rows, at least 1. Its table (16 bytes a layer and 128 rows) is taken here; each page has a
  * header of 64 bytes, which is counted. */
 KVT_API KVT_MUST_CHECK enum kvt_status kvt_seq_create(struct kvt_seq **out, struct kvt_pool *pool, int64_t max_rows,
                                                       struct kvt_error *err);
-KVT_API void kvt_seq_destroy(struct kvt_seq *seq);
+KVT_API void kvt_seq_destroy(struct kvt_seq *seq); /* not in a step. NULL is fine */
+/* The rows that it has; a step's count from its end on. */
 KVT_API int64_t kvt_seq_n_rows(const struct kvt_seq *seq);
+/* What it takes now, a page that it shares counted whole; layer -1: all layers. All zero if there is no such layer. */
 KVT_API struct kvt_usage kvt_seq_usage(const struct kvt_seq *seq, int layer);
 
 /* Cuts the sequence to its first n_rows rows. Exact where the result's rows are all as they were when n_rows were first
@@ -179,7 +182,7 @@ KVT_API struct kvt_usage kvt_seq_usage(const struct kvt_seq *seq, int layer);
  * step; NOMEM or LIMIT leave everything as it was. */
 KVT_API KVT_MUST_CHECK enum kvt_status kvt_seq_trim(struct kvt_seq *seq, int64_t n_rows, bool *out_exact,
                                                     struct kvt_error *err);
-/* Gives all pages back. */
+/* Cuts the sequence to no rows and gives all its pages back. Not in a step. */
 KVT_API void kvt_seq_clear(struct kvt_seq *seq);
 
 /* A new sequence with the rows of another, empty if that is. The two share all pages; a page is copied when one of them writes to
@@ -214,9 +217,10 @@ struct kvt_rows {
  * (of all sequences together), reused for every step, so that a token's path allocates nothing but pages. */
 struct kvt_step;
 
+/* ARG for fewer rows than sequences; NOMEM. */
 KVT_API KVT_MUST_CHECK enum kvt_status kvt_step_create(struct kvt_step **out, struct kvt_pool *pool, int max_seqs,
                                                        int max_rows, struct kvt_error *err);
-KVT_API void kvt_step_destroy(struct kvt_step *step);
+KVT_API void kvt_step_destroy(struct kvt_step *step); /* abandons what is begun. NULL is fine */
 
 /* Begins to append n_rows[i] >= 1 rows to seqs[i], distinct sequences of the step's pool. Takes all pages that the step
  * needs, copies of shared ones too: NOMEM or LIMIT leave everything as it was. LIMIT also if rows pass a sequence's max_rows. */

@@ -76,15 +76,15 @@ struct kvt_mlx_entry {
     const char *key, *value;
 };
 
-/* In which order the elements of a K row lie in a file. RoPE turns the first `turned` of them in pairs, which mlx-lm has half of `turned`
- * apart for most models; where a Llama model is converted to GGUF they become neighbours. With `turned` 0 the order is the same, else
- * elements 2i and 2i + 1 of a sequence are i and i + turned / 2 of the file. ARG if it is negative, odd, or more than a row has; UNSUPPORTED
- * where it would part what shares a scale: groups of fewer elements. */
-
-/* Writes a sequence as a prompt cache that mlx-lm loads: a layer of f16 or bf16 is its KVCache, one of affine (b bits, groups of 32, 64 or
+/* Both calls below take `turned`: in which order the elements of a K row lie in the file. RoPE turns the first `turned` of them in pairs,
+ * which mlx-lm has half of `turned` apart for most models; where a Llama model is converted to GGUF they become neighbours. With `turned` 0 the
+ * order is the same, else elements 2i and 2i + 1 of a sequence are i and i + turned / 2 of the file. ARG if it is negative, odd, or more
+ * than a row has; UNSUPPORTED where it would part what shares a scale: groups of fewer elements.
+ *
+ * Writes a sequence as a prompt cache that mlx-lm loads: a layer of f16 or bf16 is its KVCache, one of affine (b bits, groups of 32, 64 or
  * 128) its QuantizedKVCache. UNSUPPORTED names a layer that is neither, or that has a sink, a tail, a window, or two codecs, and where
  * d is no multiple of the group; STATE for an empty sequence, which has no arrays, and in a step; IO; NOMEM. The file is written under
- * a new name and renamed. */
+ * a new name and renamed. `entries` may be NULL where there are none. */
 KVT_API KVT_MUST_CHECK enum kvt_status kvt_mlx_cache_save(const struct kvt_seq *seq, const char *path,
                                                           enum kvt_mlx_layout layout, int turned,
                                                           const struct kvt_mlx_entry *entries, int n_entries,

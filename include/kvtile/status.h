@@ -14,8 +14,7 @@
 #else
 #define KVT_API __attribute__((visibility("default")))
 #endif
-#define KVT_MUST_CHECK        __attribute__((warn_unused_result))
-#define KVT_PRINTF(fmt, args) __attribute__((format(printf, fmt, args)))
+#define KVT_MUST_CHECK __attribute__((warn_unused_result))
 
 #ifdef __cplusplus
 extern "C" {

@@ -7,6 +7,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#define KVT_PRINTF(fmt, args) __attribute__((format(printf, fmt, args)))
+
 #define KVT_ARRAY_LEN(a) (sizeof(a) / sizeof((a)[0]))
 #define KVT_MIN(a, b)    ((a) < (b) ? (a) : (b))
 #define KVT_MAX(a, b)    ((a) > (b) ? (a) : (b))

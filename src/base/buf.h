@@ -4,6 +4,7 @@
 #define BASE_BUF_H
 
 #include "base/alloc.h"
+#include "base/attr.h"
 
 struct kvt_buf {
     struct kvt_allocator allocator;

@@ -5,6 +5,7 @@
 
 #include <stdlib.h>
 
+#include "base/attr.h"
 #include "kvtile/status.h"
 
 /* Writes the sentence into err (if any) and returns code: return kvt_fail(err, KVT_ERR_ARG, "...", ...). The arguments may

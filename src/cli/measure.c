@@ -117,8 +117,8 @@ static enum kvt_status open_store(struct kvt_measure *m, struct kvt_error *err) 
 void kvt_measure_say_stored(const struct kvt_fidelity_result *result) {
     for (int leg = 0; leg < KVT_LEG_COUNT; leg++)
         if (result->stored[leg].trouble[0])
-            fprintf(stderr, "kvtile: the stored reference (%s) is not used or not kept: %s\n",
-                    kvt_leg_name((enum kvt_leg)leg), result->stored[leg].trouble);
+            fprintf(stderr, "kvtile: stored reference (%s): %s\n", kvt_leg_name((enum kvt_leg)leg),
+                    result->stored[leg].trouble);
 }
 
 /* ---- the report ------------------------------------------------------------------------------------------------------- */

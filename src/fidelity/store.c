@@ -81,7 +81,7 @@ static void open_old(struct kvt_store *s, char trouble[232]) {
     if (kvt_map_open(&s->map, s->path, &err) != KVT_OK) {
         snprintf(trouble, 232, "%.200s", err.text);
     } else if (!is_good(s, &why)) {
-        snprintf(trouble, 232, "%.150s %s", s->path, why);
+        snprintf(trouble, 232, "%.150s %s, and is made anew", s->path, why);
         kvt_map_close(&s->map);
         s->map = (struct kvt_map){.data = NULL};
     } else {

@@ -199,8 +199,6 @@ void kvt_seq_undo(struct kvt_seq *seq);
 /* Leaves the pages that n_rows rows do not need between steps. */
 void kvt_seq_fit(struct kvt_seq *seq, int64_t n_rows);
 
-/* The region of a row that is there. */
-enum kvt_region kvt_layer_region(const struct kvt_layer *layer, int64_t n_rows, int64_t row);
 /* How many of the rows [first, first + n) are in one tile and one region. */
 int kvt_seq_run(const struct kvt_seq *seq, int layer, int64_t first, int64_t n);
 /* Decodes such a run of rows. */

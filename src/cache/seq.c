@@ -230,7 +230,8 @@ enum kvt_status kvt_seq_permute(struct kvt_seq *const *seqs, const int *parents,
 
 /* ---- reading ----------------------------------------------------------------------------------------------------------- */
 
-enum kvt_region kvt_layer_region(const struct kvt_layer *layer, int64_t n_rows, int64_t row) {
+/* The region of a row that is there. */
+static enum kvt_region region_of(const struct kvt_layer *layer, int64_t n_rows, int64_t row) {
     if (row < layer->plan.sink) return KVT_REGION_SINK;
     return row < kvt_layer_body_end(layer, n_rows) ? KVT_REGION_BODY : KVT_REGION_TAIL;
 }
@@ -238,8 +239,7 @@ enum kvt_region kvt_layer_region(const struct kvt_layer *layer, int64_t n_rows, 
 int kvt_seq_run(const struct kvt_seq *seq, int layer, int64_t first, int64_t n) {
     const struct kvt_layer *l = &seq->pool->plan->layers[layer];
     int64_t stop = KVT_MIN(first + n, (first / KVT_TILE_ROWS + 1) * KVT_TILE_ROWS);
-    if (kvt_layer_region(l, seq->n_rows, first) == KVT_REGION_BODY)
-        stop = KVT_MIN(stop, kvt_layer_body_end(l, seq->n_rows));
+    if (region_of(l, seq->n_rows, first) == KVT_REGION_BODY) stop = KVT_MIN(stop, kvt_layer_body_end(l, seq->n_rows));
     return (int)(stop - first);
 }
 
@@ -247,7 +247,7 @@ void kvt_seq_read_run(const struct kvt_seq *seq, int layer, enum kvt_side side, 
                       float *rows, ptrdiff_t stride) {
     struct kvt_pool *pool = seq->pool;
     const struct kvt_layer *l = &pool->plan->layers[layer];
-    const enum kvt_region region = kvt_layer_region(l, seq->n_rows, first);
+    const enum kvt_region region = region_of(l, seq->n_rows, first);
     const struct kvt_page *page = seq->layers[layer].list[region].pages[first / KVT_TILE_ROWS];
     KVT_ASSERT(page != NULL);
     pool->ops->decode(pool, &l->page[region].tile[side], rows, stride,

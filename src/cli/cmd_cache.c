@@ -265,11 +265,10 @@ static enum kvt_status run(const void *settings, struct kvt_error *err) {
     size_t i = 0;
     while (i < KVT_ARRAY_LEN(actions) && strcmp(s->action, actions[i].name) != 0) i++;
     if (i == KVT_ARRAY_LEN(actions))
-        return kvt_fail(err, KVT_ERR_ARG, "kvtile cache does show, export or import, not '%s'", s->action);
-    if (s->files.n != actions[i].n)
-        return kvt_fail(err, KVT_ERR_ARG, "kvtile cache %s takes %s", s->action, actions[i].needs);
+        return kvt_fail(err, KVT_ERR_ARG, "cache does show, export or import, not '%s'", s->action);
+    if (s->files.n != actions[i].n) return kvt_fail(err, KVT_ERR_ARG, "cache %s takes %s", s->action, actions[i].needs);
     if (i != 2 && (s->prompt || s->file || s->ids))
-        return kvt_fail(err, KVT_ERR_ARG, "-p, -f and --ids are for kvtile cache import");
+        return kvt_fail(err, KVT_ERR_ARG, "-p, -f and --ids are for cache import");
     return i == 0 ? show(s, err) : work(s, i == 1 ? export_all : import_all, err);
 }
 

@@ -148,9 +148,9 @@ static enum kvt_status add_cache(struct kvt_buf *out, const struct kvt_inspect_c
     return KVT_OK;
 }
 
-enum kvt_status kvt_inspect_text(struct kvt_buf *out, const char *path, const struct kvt_gguf *gguf,
-                                 const struct kvt_inspect_cache *cache, const struct kvt_inspect_ask *asks,
-                                 int n_asks) {
+static enum kvt_status inspect_text(struct kvt_buf *out, const char *path, const struct kvt_gguf *gguf,
+                                    const struct kvt_inspect_cache *cache, const struct kvt_inspect_ask *asks,
+                                    int n_asks) {
     char size[KVT_TERM_BYTES_MAX];
     uint64_t n_params = 0;
     for (size_t i = 0; i < kvt_gguf_n_tensors(gguf); i++) {
@@ -245,7 +245,7 @@ static enum kvt_status print(const struct settings *s, const struct kvt_gguf *gg
     struct kvt_buf text;
     kvt_buf_init(&text, NULL, REPORT_MAX);
     const enum kvt_status status = s->json ? kvt_inspect_json(&text, s->file, gguf, cache, a->items, a->n)
-                                           : kvt_inspect_text(&text, s->file, gguf, cache, a->items, a->n);
+                                           : inspect_text(&text, s->file, gguf, cache, a->items, a->n);
     return kvt_term_write_report(&text, status, err);
 }
 

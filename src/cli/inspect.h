@@ -44,9 +44,6 @@ struct kvt_inspect_cost kvt_inspect_cost(const struct kvt_inspect_cache *cache, 
 /* Bytes as printable text: control characters and broken UTF-8 as \n, \t, \xNN; cut after about max characters with "..." */
 KVT_MUST_CHECK enum kvt_status kvt_inspect_escape(struct kvt_buf *out, const char *data, size_t len, size_t max);
 
-KVT_MUST_CHECK enum kvt_status kvt_inspect_text(struct kvt_buf *out, const char *path, const struct kvt_gguf *gguf,
-                                                const struct kvt_inspect_cache *cache,
-                                                const struct kvt_inspect_ask *asks, int n_asks);
 KVT_MUST_CHECK enum kvt_status kvt_inspect_json(struct kvt_buf *out, const char *path, const struct kvt_gguf *gguf,
                                                 const struct kvt_inspect_cache *cache,
                                                 const struct kvt_inspect_ask *asks, int n_asks);

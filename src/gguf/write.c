@@ -145,10 +145,6 @@ void kvt_gguf_add_i32s(struct kvt_gguf_writer *w, const char *key, const int32_t
     kvt_gguf_add_array(w, key, KVT_GGUF_I32, values, n);
 }
 
-void kvt_gguf_add_f32s(struct kvt_gguf_writer *w, const char *key, const float *values, size_t n) {
-    kvt_gguf_add_array(w, key, KVT_GGUF_F32, values, n);
-}
-
 void kvt_gguf_add_tensor(struct kvt_gguf_writer *w, const char *name, uint32_t type, int n_dims, const int64_t *dims,
                          const void *data, size_t bytes) {
     const struct kvt_gguf_type *known = kvt_gguf_type_find(type);

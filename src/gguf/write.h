@@ -29,7 +29,6 @@ void kvt_gguf_add_bool(struct kvt_gguf_writer *w, const char *key, bool value);
 void kvt_gguf_add_text(struct kvt_gguf_writer *w, const char *key, const char *value);
 void kvt_gguf_add_texts(struct kvt_gguf_writer *w, const char *key, const char *const *values, size_t n);
 void kvt_gguf_add_i32s(struct kvt_gguf_writer *w, const char *key, const int32_t *values, size_t n);
-void kvt_gguf_add_f32s(struct kvt_gguf_writer *w, const char *key, const float *values, size_t n);
 /* data is copied. */
 void kvt_gguf_add_tensor(struct kvt_gguf_writer *w, const char *name, uint32_t type, int n_dims, const int64_t *dims,
                          const void *data, size_t bytes);

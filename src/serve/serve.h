@@ -49,7 +49,6 @@ struct kvt_server;
  * the address cannot be had; else what kvt_runner_create says. */
 KVT_MUST_CHECK enum kvt_status kvt_server_start(struct kvt_server **out, const struct kvt_model *model,
                                                 const struct kvt_serve_options *options, struct kvt_error *err);
-int kvt_server_port(const struct kvt_server *server);
 const char *kvt_server_address(const struct kvt_server *server); /* "http://127.0.0.1:8080" */
 const struct kvt_plan *kvt_server_plan(const struct kvt_server *server);
 /* Requests that run or wait. */

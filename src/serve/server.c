@@ -84,7 +84,6 @@ void kvt_server_destroy(struct kvt_server *server) {
     kvt_give(&kvt_allocator_libc, server, 1, sizeof *server);
 }
 
-int kvt_server_port(const struct kvt_server *server) { return server->port; }
 const char *kvt_server_address(const struct kvt_server *server) { return server->address; }
 const struct kvt_plan *kvt_server_plan(const struct kvt_server *server) {
     return kvt_scheduler_plan(server->scheduler);

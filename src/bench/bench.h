@@ -42,8 +42,8 @@ struct kvt_bench_row {
     uint64_t bytes;             /* that one call reads: all pages of a layer */
     double read_us, read_share; /* reading as many bytes; median of the shares of paired samples */
     double vs_f16;              /* median of paired ratios: how many times faster than f16 */
-    double
-        error_ratio; /* error that the kernel adds, over the codec's own, against double precision on up to 1024 rows */
+    /* Error that the kernel adds, over the codec's own, against double precision on up to 1024 rows. */
+    double error_ratio;
 };
 
 struct kvt_bench_result {

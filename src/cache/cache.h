@@ -50,8 +50,8 @@ struct kvt_layer {
     const struct kvt_codec *queries_codec; /* where the K codec uses queries: of those beside each head's tiles in */
     struct kvt_tile queries;               /* pages of the tail; else of 0 bytes */
     int queries_parts;                     /* row r has part r modulo this of the channels */
-    bool
-        direct; /* granularity 1, no tail, no start: a row is encoded before anyone reads it, and never kept in 16 bits */
+    /* Granularity 1, no tail, no start: a row is encoded before anyone reads it, and never kept in 16 bits. */
+    bool direct;
 };
 
 struct kvt_plan {

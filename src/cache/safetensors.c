@@ -26,8 +26,8 @@ static const struct {
 struct scan {
     const char *at, *end;
     const char *name; /* of the file */
-    char
-        *text; /* where the next string goes: there is room, as a string's text is longer than what it says and a NUL */
+    /* Where the next string goes: there is room, as a string's text is longer than what it says and a NUL. */
+    char *text;
     struct kvt_error *err;
 };
 

@@ -196,11 +196,11 @@ struct kvt_encode_args {
     int first, n;
     const float *rows; /* row i at rows + i * stride */
     ptrdiff_t stride;
-    const float
-        *queries; /* K: for each channel the sum of squares of the queries at these rows; null: not known. One head */
-    float *
-        room; /* K, where the codec has query_rows: kvt_codec_room floats, of which the first are a row of queries at each of these
-                     rows; null: not known. They are written over */
+    /* K: for each channel the sum of squares of the queries at these rows; null: not known. One head. */
+    const float *queries;
+    /* K, where the codec has query_rows: kvt_codec_room floats, of which the first are a row of queries at each of these rows; null: not
+     * known. They are written over. */
+    float *room;
     int n_more;        /* heads besides the first */
     size_t bytes_step; /* from head to head */
     ptrdiff_t rows_step;

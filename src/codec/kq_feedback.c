@@ -22,8 +22,8 @@ enum { N = KVT_TILE_ROWS };
 struct room {
     float *q; /* [row][channel], then u */
     float *u; /* [rank][row]: elements less their middles */
-    float
-        *w; /* [rank][row]: elements less what is made up for; once they have codes, decoded ones less their middles */
+    /* [rank][row]: elements less what is made up for; once they have codes, decoded ones less their middles. */
+    float *w;
     float *c;     /* [rank][rank]: second moments, damped */
     float *lower; /* [rank][rank]: R^T, then its inverse */
 };

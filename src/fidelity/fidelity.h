@@ -219,8 +219,8 @@ struct kvt_sensitivity {
 };
 
 struct kvt_search_request {
-    const struct kvt_fidelity_options
-        *options; /* text, and how it is run; the cases are those whose codecs may be used */
+    /* Text, and how it is run; the cases are those whose codecs may be used. */
+    const struct kvt_fidelity_options *options;
     int n_chunks; /* that the search looks at, of the options' */
     int sink, tail;
     int64_t at; /* rows */

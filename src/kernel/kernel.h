@@ -55,8 +55,8 @@ struct kvt_fused {
     const void *bytes; /* the tile, aligned to 64 */
     const void *next;  /* a tile that is walked soon after this one, to be fetched ahead; or bytes */
     int n;             /* vectors */
-    const float *
-        x; /* vector v at x + v * ld_x, aligned to 64, ld_x a multiple of 16; 0 from n_terms to the next multiple of 16 */
+    /* Vector v at x + v * ld_x, aligned to 64, ld_x a multiple of 16; 0 from n_terms to the next multiple of 16. */
+    const float *x;
     ptrdiff_t ld_x;
     float *y; /* vector v at y + v * ld_y, aligned to 64, ld_y a multiple of 16; in whole blocks of lanes */
     ptrdiff_t ld_y;

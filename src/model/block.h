@@ -48,8 +48,8 @@ struct kvt_pass_options {
     const struct kvt_parallel *parallel;
     struct kvt_pool *pool;
     struct kvt_step *step;
-    const struct kvt_placed
-        *placed; /* the weights on the pool's device, where the pass is to run; NULL: in the process */
+    /* The weights on the pool's device, where the pass is to run; NULL: in the process. */
+    const struct kvt_placed *placed;
     struct kvt_tap tap;
     const struct kvt_allocator *allocator;
 };

@@ -82,7 +82,9 @@ void kvt_class_put_head(const struct kvt_tile *tile, void *bytes, const uint16_t
     unsigned char *head = bytes;
     memset(head, 0, tile->head_bytes);
     memcpy(head, most, KVT_CLASSES * sizeof *most);
-    for (int c = 0; c < tile->n_terms; c++) head[KVT_CLASS_MAP + c / 4] |= (unsigned char)(classes[c] << c % 4 * 2);
+    for (int c = 0; c < tile->n_terms; c += 4)
+        head[KVT_CLASS_MAP + c / 4] =
+            (unsigned char)(classes[c] | classes[c + 1] << 2 | classes[c + 2] << 4 | classes[c + 3] << 6);
 }
 
 void kvt_class_put_place(const struct kvt_tile *tile, void *bytes, int place, uint8_t scale, uint16_t zero,

@@ -66,6 +66,19 @@ INLINE void vh_quads(vn *lows, vn *highs, const vh a[4]) {
 }
 INLINE void vn_store_quads(uint32_t *to, ptrdiff_t step, vn a) { (void)step, vst1q_u32(to, (uint32x4_t)a); }
 
+INLINE vn vn_sums(const vn lanes[VG]) {
+    return (vn)vpaddq_s32(vpaddq_s32((int32x4_t)lanes[0], (int32x4_t)lanes[1]),
+                          vpaddq_s32((int32x4_t)lanes[2], (int32x4_t)lanes[3]));
+}
+
+INLINE void vn_store_columns(uint32_t *const to[VG], const vn words[8]) {
+    for (int half = 0; half < 8; half += VG) {
+        vh w[VG];
+        for (int i = 0; i < VG; i++) w[i] = (vh)words[half + i];
+        vh_transpose(w);
+        for (int i = 0; i < VG; i++) vst1q_u32(to[i] + half, (uint32x4_t)w[i]);
+    }
+}
 INLINE void vn_columns(vn out[32 / VG], const uint8_t *rows) {
     for (int half = 0; half < 2; half++) {
         uint8x16_t a[4];
@@ -80,6 +93,5 @@ INLINE void vn_columns(vn out[32 / VG], const uint8_t *rows) {
         out[4 * half + 3] = (vn)vzip2q_u16(high01, high23);
     }
 }
-INLINE int vn_place(int i) { return i; }
 
 #endif

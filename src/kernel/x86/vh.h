@@ -80,7 +80,25 @@ INLINE void vn_store_quads(uint32_t *to, ptrdiff_t step, vn a) {
     _mm_storeu_si128((__m128i *)(void *)(to + step), _mm256_extracti128_si256((__m256i)a, 1));
 }
 
-/* Four rows of 32 bytes, 32 apart, the words of each in the order of vn_place: word i of 32 has the i-th byte of each. */
+/* Lane i of the result is the sum of the lanes of lanes[i]. */
+INLINE vn vn_sums(const vn lanes[VG]) {
+    __m256i a[2];
+    for (int i = 0; i < 2; i++) {
+        const vn *v = lanes + 4 * i;
+        a[i] = _mm256_hadd_epi32(_mm256_hadd_epi32((__m256i)v[0], (__m256i)v[1]),
+                                 _mm256_hadd_epi32((__m256i)v[2], (__m256i)v[3]));
+    }
+    return (vn)_mm256_permute2x128_si256(a[0], a[1], 0x20) + (vn)_mm256_permute2x128_si256(a[0], a[1], 0x31);
+}
+
+/* Word i of all of eight vectors, 32 bytes at to[i], in an order that vn_columns undoes. */
+INLINE void vn_store_columns(uint32_t *const to[VG], const vn words[8]) {
+    __m256i w[8];
+    for (int i = 0; i < 8; i++) w[i / 2 + i % 2 * 4] = (__m256i)words[i];
+    words_transpose(w);
+    for (int i = 0; i < VG; i++) _mm256_storeu_si256((__m256i *)(void *)to[i], w[i]);
+}
+/* Of four rows of such 32 bytes, 32 apart: in word i the i-th byte of each. */
 INLINE void vn_columns(vn out[32 / VG], const uint8_t *rows) {
     __m256i a[4], b[4];
     for (int i = 0; i < 4; i++) a[i] = _mm256_loadu_si256((const __m256i *)(const void *)(rows + 32 * i));
@@ -93,7 +111,5 @@ INLINE void vn_columns(vn out[32 / VG], const uint8_t *rows) {
         out[2 * i + 1] = (vn)_mm256_unpackhi_epi16(b[2 * i], b[2 * i + 1]);
     }
 }
-/* Where word i of 8 is. */
-INLINE int vn_place(int i) { return i / 2 + i % 2 * 4; }
 
 #endif

@@ -318,7 +318,7 @@ template <int D, int NB> struct Walk {
                 octet_weights(t, x, b, nb);
                 w[b][0][nb] = make_uint4(lows(t[0], t[2]), lows(t[1], t[3]), highs(t[0], t[2]), highs(t[1], t[3]));
             }
-        mix_known<V, NB>(mixed, slot, w, flip_of<V::BITS>(a.body.v), lane);
+        mix_known<V, NB>(mixed, slot, w, taken_by<V::BITS>(lane, a.body.v), lane);
     }
 
     __device__ __forceinline__ void mix_wide(const Sums<NB> &x, uint32_t slot) {

@@ -107,11 +107,22 @@ __device__ __forceinline__ void fetch_known_values(uint32_t slot, const char *ti
 constexpr uint32_t ONES = 0x3c003c00u;
 // f16, twice: 1 / 2^bits; what second quads' scales are multiplied by.
 template <int BITS> constexpr uint32_t DOWN = BITS == 4 ? 0x2c002c00u : BITS == 2 ? 0x34003400u : ONES;
+// What the scales of an octet's two quads are multiplied by. Of 2 bits, every second octet lies four bits further up.
+struct Powers {
+    uint32_t first, second;
+};
+template <int BITS> __device__ __forceinline__ Powers powers_of(int octet) {
+    if (BITS == 2 && octet % 2) return {0x2c002c00u, 0x24002400u};
+    return {ONES, DOWN<BITS>};
+}
 
-// Eight numbers from natural order to that of operands, pairs 02, 46, 13, 57; those of the second quad times `times`. So stored, four words are an
-// operand A whose upper rows meet the first quad and whose lower rows meet the second, beside a query's pairs 02, 13 or 46, 57.
-__device__ __forceinline__ uint4 turned(const uint4 &v, uint32_t times) {
-    return make_uint4(lows(v.x, v.y), mul2(lows(v.z, v.w), times), highs(v.x, v.y), mul2(highs(v.z, v.w), times));
+// Eight numbers from natural order to that of operands, pairs 02, 46, 13, 57, times powers of two. So stored, four words are an operand A
+// whose upper rows meet the first quad and whose lower rows meet the second, beside a query's pairs 02, 13 or 46, 57.
+template <int BITS> __device__ __forceinline__ uint4 turned(const uint4 &v, const Powers &times) {
+    uint4 x = make_uint4(lows(v.x, v.y), mul2(lows(v.z, v.w), times.second), highs(v.x, v.y),
+                         mul2(highs(v.z, v.w), times.second));
+    if (BITS == 2) x.x = mul2(x.x, times.first), x.z = mul2(x.z, times.first);
+    return x;
 }
 // The same in the order of queries and weights: pairs 02, 13, 46, 57.
 __device__ __forceinline__ uint4 load_turned(uint32_t at) {
@@ -121,11 +132,11 @@ __device__ __forceinline__ uint4 load_turned(uint32_t at) {
 // Heads of keys by channel.
 template <class K> __device__ __forceinline__ void turn_known_keys(uint32_t heads, int lane) {
     static_assert(K::HEAD == 512 || K::BY_TOKEN, "half a warp for scales, half for zeros");
-    const uint32_t times = lane < 16 ? DOWN<K::BITS> : ONES;
+    const Powers times = lane < 16 ? powers_of<K::BITS>(lane) : Powers{ONES, ONES};
 #pragma unroll
     for (int x = 0; x < K::HEADS; x += 512) {
         const uint32_t at = heads + x + 16 * lane;
-        store4(at, turned(load4(at), times));
+        store4(at, turned<K::BITS>(load4(at), times));
     }
 }
 // Heads of values. Gives the largest |scale| that the lane saw, twice.
@@ -137,7 +148,7 @@ template <class V> __device__ __forceinline__ uint32_t turn_known_values(uint32_
         if (x + 512 > V::HEADS && lane >= V::HEADS % 512 / 16) break;
         const uint32_t at = heads + x + 16 * lane;
         const uint4 v = load4(at);
-        store4(at, turned(v, zeros ? ONES : DOWN<V::BITS>));
+        store4(at, turned<V::BITS>(v, zeros ? Powers{ONES, ONES} : powers_of<V::BITS>(lane)));
         const __half2 a = __hmax2(__habs2(halves_of(v.x)), __habs2(halves_of(v.y))),
                       b = __hmax2(__habs2(halves_of(v.z)), __habs2(halves_of(v.w)));
         most = bits_of(__hmax2(halves_of(most), __hmax2(a, b)));
@@ -147,41 +158,47 @@ template <class V> __device__ __forceinline__ uint32_t turn_known_values(uint32_
 
 // ---- products -----------------------------------------------------------------------------------------------------------
 
-// What turns the top bits of values' codes, those of first and of second quads: in the halves of a word or, of 8 bits, in the word of high halves.
-// From the launch's arguments, as a logical operation takes one constant and its mask is one: a constant would cost a second operation.
-struct Flip {
-    uint32_t first, second;
+// Which bits of a word, and of the same 8 bits on, are a lane's codes of first and second quads, and what turns the top bits of values' codes: of 8
+// bits, in the word of high halves. From the launch's arguments, as a logical operation takes one constant: a second one would cost a
+// second operation.
+struct Taken {
+    uint32_t first, second, flip_first, flip_second;
 };
-template <int BITS> __device__ __forceinline__ Flip flip_of(const Side &v) {
-    if (BITS == 8) return {0x88888888u, 0};
-    return {v.planes[0].flip, v.planes[0].flip << BITS};
+template <int BITS> __device__ __forceinline__ Taken taken_by(int lane) {
+    const uint32_t low = BITS == 4 ? 0x000f000fu : 0x00030003u << lane % 2 * 4;
+    return {low, low << BITS % 8, 0, 0};
+}
+template <int BITS> __device__ __forceinline__ Taken taken_by(int lane, const Side &v) {
+    Taken taken = taken_by<BITS>(lane);
+    taken.flip_first = BITS == 8 ? 0x88888888u : BITS == 4 ? v.planes[0].flip : v.planes[0].flip << lane % 2 * 4;
+    taken.flip_second = taken.flip_first << BITS % 8;
+    return taken;
 }
 
 // Operand A of an octet: pairs 02, 46, 13, 57 of a word of codes, or of one of their low halves and one of the high ones.
 template <int BITS>
-__device__ __forceinline__ void octet_of(uint32_t (&a)[4], uint32_t word, uint32_t high, const Flip &flip, int lane) {
+__device__ __forceinline__ void octet_of(uint32_t (&a)[4], uint32_t word, uint32_t high, const Taken &taken) {
     if constexpr (BITS == 8) {
-        high ^= flip.first; // of both quads
+        high ^= taken.flip_first; // of both quads
         const uint32_t first = (word & 0x0f0f0f0fu) | (high << 4 & 0xf0f0f0f0u),
                        second = (word >> 4 & 0x0f0f0f0fu) | (high & 0xf0f0f0f0u);
         a[0] = __byte_perm(first, 0, 0x4240), a[2] = __byte_perm(first, 0, 0x4341);
         a[1] = __byte_perm(second, 0, 0x4240), a[3] = __byte_perm(second, 0, 0x4341);
     } else {
-        constexpr uint32_t LOW = BITS == 4 ? 0x000f000fu : 0x00030003u;
-        const uint32_t x = BITS == 2 ? word >> lane % 2 * 4 : word, y = x >> 8;
-        a[0] = (x & LOW) ^ flip.first, a[1] = (x & LOW << BITS) ^ flip.second;
-        a[2] = (y & LOW) ^ flip.first, a[3] = (y & LOW << BITS) ^ flip.second;
+        const uint32_t next = word >> 8;
+        a[0] = (word & taken.first) ^ taken.flip_first, a[1] = (word & taken.second) ^ taken.flip_second;
+        a[2] = (next & taken.first) ^ taken.flip_first, a[3] = (next & taken.second) ^ taken.flip_second;
     }
 }
 
 // Four rows of one octet, from the 16 bytes at `at`, times B; N: how many B.
 template <int BITS, int NB, int N>
 __device__ __forceinline__ void add_known(float (&s0)[NB][4], float (&s1)[NB][4], uint32_t at, const uint4 (&b)[N][NB],
-                                          const Flip &flip, int lane) {
+                                          const Taken &taken) {
     const uint4 words = load4(at), highs = BITS == 8 ? load4(at + 128) : make_uint4(0, 0, 0, 0);
     uint32_t a[4][4];
 #pragma unroll
-    for (int i = 0; i < 4; i++) octet_of<BITS>(a[i], word_of(words, i), word_of(highs, i), flip, lane);
+    for (int i = 0; i < 4; i++) octet_of<BITS>(a[i], word_of(words, i), word_of(highs, i), taken);
 #pragma unroll
     for (int n = 0; n < N; n++)
 #pragma unroll
@@ -212,6 +229,7 @@ __device__ __forceinline__ void score_known_fold(Sums<NB> &x, uint32_t slot, con
     const int r = lane / 4, c = lane % 4;
     const uint32_t heads = slot + c * 16, codes = slot + K::TO_CODES + known_at<K::BITS>(lane),
                    zeros = heads + 256 + (K::ONE_HEAD ? 0 : r % 2 * 512);
+    const Taken taken = taken_by<K::BITS>(lane);
     float z[NB][4] = {}, second[NB][4] = {}; // the first two of one, the last two of the other count
 #pragma unroll
     for (int i = 0; i < 4; i++) {
@@ -236,8 +254,7 @@ __device__ __forceinline__ void score_known_fold(Sums<NB> &x, uint32_t slot, con
                 p[0][nb] = product_of(qn[0][nb], s);
                 if (K::REST) p[N - 1][nb] = rest_of(qn[0][nb], qn[N - 1][nb], s, p[0][nb]);
             }
-            add_known<K::BITS, NB, N>(x[b][0], x[b][1], known_at<K::BITS>(codes + b * K::CODES, i), p, Flip{0, 0},
-                                      lane);
+            add_known<K::BITS, NB, N>(x[b][0], x[b][1], known_at<K::BITS>(codes + b * K::CODES, i), p, taken);
         }
     }
 #pragma unroll
@@ -252,6 +269,8 @@ __device__ __forceinline__ void score_known_lane(Sums<NB> &x, uint32_t slot, con
     constexpr int N = K::REST ? 2 : 1;
     const int r = lane / 4, c = lane % 4;
     const uint32_t codes = slot + K::TO_CODES + known_at<K::BITS>(lane);
+    const Taken taken = taken_by<K::BITS>(lane);
+    static_assert(K::BITS != 2, "queries would be multiplied by the powers of octets");
 #pragma unroll
     for (int g = 0; g < 128 / K::GROUP; g++) {
         Sums<NB> s = {};
@@ -265,8 +284,7 @@ __device__ __forceinline__ void score_known_lane(Sums<NB> &x, uint32_t slot, con
             }
 #pragma unroll
             for (int b = 0; b < 2; b++)
-                add_known<K::BITS, NB, N>(s[b][0], s[b][1], known_at<K::BITS>(codes + b * K::CODES, i), p, Flip{0, 0},
-                                          lane);
+                add_known<K::BITS, NB, N>(s[b][0], s[b][1], known_at<K::BITS>(codes + b * K::CODES, i), p, taken);
         }
 #pragma unroll
         for (int nb = 0; nb < NB; nb++) {
@@ -314,12 +332,13 @@ __device__ __forceinline__ void add_with_factors(Mixed<128, NB> &mixed, const fl
 // Values; w: weights of the octets of both halves of the unit's rows, in the order of operands.
 template <class V, int NB>
 __device__ __forceinline__ void mix_known(Mixed<128, NB> &mixed, uint32_t slot, const uint4 (&w)[2][1][NB],
-                                          const Flip &flip, int lane) {
+                                          const Taken &taken, int lane) {
     const int r = lane / 4, c = lane % 4, own = r % V::GROUPS;
     constexpr int EACH = V::ZERO ? 256 : 128;
     const uint32_t heads = slot + c * 16, codes = slot + V::TO_CODES + known_at<V::BITS>(lane),
                    zeros = heads + own * EACH + 128;
     // Without zeros: the offset, as negative codes.
+    static_assert(V::ZERO || V::BITS != 2, "every second octet counts more");
     constexpr uint32_t FIRST = 0x80008000u | V::OFFSET * 0x00010001u,
                        SECOND = 0x80008000u | (V::BITS == 8 ? V::OFFSET : V::OFFSET << V::BITS) * 0x00010001u;
     float unit[NB][4] = {}; // with factors: the zeros' share of this unit, and its weights
@@ -353,8 +372,7 @@ __device__ __forceinline__ void mix_known(Mixed<128, NB> &mixed, uint32_t slot, 
             float s[2][NB][4] = {};
 #pragma unroll
             for (int j = 0; j < 2; j++)
-                add_known<V::BITS, NB, 1>(s[0], s[1], known_at<V::BITS>(codes + b * (V::CODES / 2), j), p[j], flip,
-                                          lane);
+                add_known<V::BITS, NB, 1>(s[0], s[1], known_at<V::BITS>(codes + b * (V::CODES / 2), j), p[j], taken);
             add_with_factors<V, NB>(mixed, s, unit, slot, b, lane);
         }
     } else {
@@ -367,7 +385,7 @@ __device__ __forceinline__ void mix_known(Mixed<128, NB> &mixed, uint32_t slot, 
 #pragma unroll
                 for (int b = g * V::IN_GROUP; b < (g + 1) * V::IN_GROUP; b++)
                     add_known<V::BITS, NB, 1>(mixed.values[2 * b], mixed.values[2 * b + 1],
-                                              known_at<V::BITS>(codes + b * (V::CODES / 2), j), p, flip, lane);
+                                              known_at<V::BITS>(codes + b * (V::CODES / 2), j), p, taken);
             }
     }
     if (V::FACTOR)

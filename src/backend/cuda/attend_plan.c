@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Cutting attention into shares. All units lie in one list, sequence by sequence, head by head, columns by columns; block i takes an equal
- * share of what it costs to read them. Where heads are as many as blocks or a fraction of them, shares end where heads end.
+ * share of what it costs to read them. Where blocks are a multiple of heads of equal length, each head has so many blocks to itself.
  */
 #include "backend/cuda/attend.h"
 #include "base/attr.h"
@@ -14,6 +14,7 @@ struct plan {
     int n_blocks, block, last; /* the block that is being filled, and its latest share or -1 */
     int64_t total, done, end;  /* cost: of all, so far, and where the block's share ends */
     int64_t begin;             /* what a share costs beside its units */
+    int blocks_of_head;        /* that it has to itself; 0: blocks go on with the next head */
     int n_slots;
 };
 
@@ -45,6 +46,13 @@ static int unit_cost(const struct kvt_cuda_seq *seq, int unit, const int cost[KV
     if (unit < seq->n_units[KVT_REGION_BODY]) return cost[KVT_REGION_BODY];
     unit -= seq->n_units[KVT_REGION_BODY];
     return cost[unit < seq->n_units[KVT_REGION_SINK] ? KVT_REGION_SINK : KVT_REGION_TAIL] * KVT_CUDA_TIMES_SLOWER;
+}
+
+static int64_t head_cost(const struct kvt_cuda_seq *seq, const int cost[KVT_REGION_COUNT]) {
+    int64_t all = 0;
+    for (int region = 0; region < KVT_REGION_COUNT; region++)
+        all += (int64_t)seq->n_units[region] * cost[region] * (region == KVT_REGION_BODY ? 1 : KVT_CUDA_TIMES_SLOWER);
+    return all;
 }
 
 /* Units from `at` on that go to this block; body units, all of one cost, at once. */
@@ -88,6 +96,29 @@ static bool add_head(struct plan *plan, const struct kvt_cuda_seq *seq, const st
     return true;
 }
 
+/* The same where the head has blocks to itself: each takes an equal share of what is left of it, and a unit at least. */
+static bool add_head_alone(struct plan *plan, const struct kvt_cuda_seq *seq, const struct kvt_cuda_share *what,
+                           const int cost[KVT_REGION_COUNT]) {
+    const int end = n_units(seq), n_parts = plan->blocks_of_head, first_slot = plan->n_slots;
+    int64_t left = head_cost(seq, cost);
+    for (int part = 0, at = 0; part < n_parts; part++) {
+        if (plan->last >= 0) plan->block++, plan->last = -1;
+        const int i = new_share(plan), others = n_parts - part - 1;
+        const int64_t before = plan->done;
+        plan->end = before + kvt_div_up(left, others + 1);
+        const int taken = take_units(plan, seq, at, cost), n = others ? KVT_MIN(taken, end - others - at) : end - at;
+        left -= plan->done - before;
+        plan->shares[i] = *what;
+        plan->shares[i].first = at;
+        plan->shares[i].end = at += n;
+        plan->shares[i].next = -1;
+        plan->shares[i].slot = plan->n_slots++;
+        plan->shares[i].first_slot = first_slot;
+        plan->shares[i].n_parts = n_parts;
+    }
+    return true;
+}
+
 /* Whether blocks can take whole heads, or heads whole blocks. */
 static bool is_even(const struct kvt_cuda_seq *seqs, int n_seqs, int n_counters, int n_blocks) {
     for (int s = 1; s < n_seqs; s++)
@@ -102,16 +133,14 @@ int kvt_cuda_attend_plan(struct kvt_cuda_share *shares, int max_shares, int *n_s
     if (*n_blocks > max_shares) return -1;
     int n_counters = 0;
     for (int s = 0; s < n_seqs; s++) {
-        int64_t all = 0;
-        for (int region = 0; region < KVT_REGION_COUNT; region++)
-            all += (int64_t)seqs[s].n_units[region] * cost[region] *
-                   (region == KVT_REGION_BODY ? 1 : KVT_CUDA_TIMES_SLOWER);
         const int n = n_heads * (int)kvt_div_up(seqs[s].n_rows * group, n_columns);
         n_counters += n;
-        plan.total += all * n;
+        plan.total += head_cost(&seqs[s], cost) * n;
     }
     if (!is_even(seqs, n_seqs, n_counters, *n_blocks))
         plan.begin = (int64_t)KVT_CUDA_BEGIN_UNITS * cost[KVT_REGION_BODY];
+    else if (*n_blocks >= n_counters && n_units(seqs) >= *n_blocks / n_counters)
+        plan.blocks_of_head = *n_blocks / n_counters;
     plan.total += plan.begin * (n_counters + *n_blocks);
     begin_block(&plan);
     int counter = 0;
@@ -124,7 +153,7 @@ int kvt_cuda_attend_plan(struct kvt_cuda_share *shares, int max_shares, int *n_s
                                                     .n_rows = seqs[s].n_rows,
                                                     .column = column,
                                                     .counter = counter++};
-                if (!add_head(&plan, &seqs[s], &what, cost)) return -1;
+                if (!(plan.blocks_of_head ? add_head_alone : add_head)(&plan, &seqs[s], &what, cost)) return -1;
             }
     *n_slots = plan.n_slots;
     *n_blocks = plan.block + 1;

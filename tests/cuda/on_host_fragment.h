@@ -53,6 +53,9 @@ inline uint32_t __byte_perm(uint32_t a, uint32_t b, uint32_t places) {
     for (int i = 0; i < 4; i++) x |= (uint32_t)(bytes >> 8 * (places >> 4 * i & 7) & 0xFF) << 8 * i;
     return x;
 }
+inline uint32_t __funnelshift_r(uint32_t low, uint32_t high, int n) {
+    return (uint32_t)(((uint64_t)high << 32 | low) >> (n & 31));
+}
 template <class T> T __shfl_up_sync(unsigned mask, T x, int distance) {
     const int lane = (int)on_host::thread_index.x % 32, from = lane - distance;
     return on_host::from_bits<T>(on_host::with_warp(mask, on_host::to_bits(x))[from < 0 ? lane : from]);
@@ -116,6 +119,20 @@ inline void mma(float (&d)[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a
         d[e] = (float)sum;
     }
 }
+inline void mma_bytes(uint32_t (&d)[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0, uint32_t b1) {
+    struct operands {
+        uint32_t a[4], b[2];
+    };
+    const of_warp<operands> given({{a0, a1, a2, a3}, {b0, b1}});
+    const int r = its_lane() / 4, c = its_lane() % 4;
+    for (int e = 0; e < 4; e++)
+        for (int k = 0; k < 32; k++) {
+            const operands &row = given.all[r * 4 + k % 16 / 4], &column = given.all[(2 * c + e % 2) * 4 + k % 16 / 4];
+            const int code = (uint8_t)(row.a[k / 16 * 2 + e / 2] >> k % 4 * 8),
+                      x = (int8_t)(column.b[k / 16] >> k % 4 * 8);
+            d[e] += (uint32_t)(code * x);
+        }
+}
 inline uint32_t transpose8x8(uint32_t a) {
     const of_warp<uint32_t> given(a);
     const int r = its_lane() / 4, c = its_lane() % 4;
@@ -135,6 +152,7 @@ template <class T> T load_shared(uint32_t address) {
     memcpy(&x, on_host::the_block.shared + address, sizeof x);
     return x;
 }
+inline uint32_t put_turned(uint32_t x, uint32_t mask, uint32_t rest) { return (~x & mask) | rest; }
 inline uint4 load4(uint32_t address) { return load_shared<uint4>(address); }
 inline uint2 load2(uint32_t address) { return load_shared<uint2>(address); }
 inline uint32_t load_word(uint32_t address) { return load_shared<uint32_t>(address); }
@@ -147,6 +165,8 @@ template <class T> void store_shared(uint32_t address, const T &x) {
 inline void store4(uint32_t address, const uint4 &v) { store_shared(address, v); }
 inline void store2(uint32_t address, const uint2 &v) { store_shared(address, v); }
 inline void store_word(uint32_t address, uint32_t x) { store_shared(address, x); }
+inline void store_half(uint32_t address, uint32_t x) { store_shared(address, (uint16_t)x); }
+inline void store_byte(uint32_t address, uint32_t x) { store_shared(address, (uint8_t)x); }
 inline uint4 load_transposed(uint32_t address) {
     const of_warp<uint4> given(load4(address));
     const int r = its_lane() / 4, c = its_lane() % 4;

@@ -349,6 +349,7 @@ static const struct shape prompt_shapes[] = {
 };
 static const struct shape few_shapes[] = {
     {NULL, 128, 1, 3, {276}, 2, 128, 20, 0, 0, true, 0, 0},
+    {NULL, 128, 1, 4, {260}, 1, 0, 0, 0, 20, false, 0, 0},
     {NULL, 80, 1, 3, {150}, 1, 0, 0, 100, 25, false, 0, 48},
 };
 static const struct shape few_prompts[] = {

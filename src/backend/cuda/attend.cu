@@ -137,7 +137,7 @@ static bool knows(const struct kvt_cuda_page *body, const struct kvt_cuda_page *
         return plain->tile[KVT_SIDE_K].number == KVT_NUMBER_F16 && plain->tile[KVT_SIDE_V].number == KVT_NUMBER_F16;
     for (int side = 0; side < KVT_SIDE_COUNT; side++)
         if (!knows_side(&body->tile[side], d, n_columns) || !knows_side(&plain->tile[side], d, n_columns)) return false;
-    if (k->kind == KVT_TILE_CLASS && (v->format.bits != k->format.bits || !v->format.has_zero || v->n_slices))
+    if (k->kind == KVT_TILE_CLASS && (v->format.bits != k->format.bits || v->format.scale != KVT_SCALE_LOG))
         return false;
     return (k->kind == KVT_TILE_PLAIN) == (v->kind == KVT_TILE_PLAIN);
 }

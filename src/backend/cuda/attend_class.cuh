@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * kq and vu on the fast path. Keys whose channels have three widths (docs/formats.md, section 9): the warp gathers the queries into the places
- * of their channels and multiplies them by the scales, once for a unit, in the order of the planes of codes; a channel whose code lies in two
- * planes is there twice. Then each plane is a run of vectors, whatever class they belong to. With n = 2^width - 1 of a channel, a score is
+ * kq and vu in heads of 128, by kernels that know their widths.
+ *
+ * Keys whose channels have three widths (docs/formats.md, section 9): a warp takes both units of a tile one after the other. Before the first it
+ * gathers the queries into the places of the channels, times the scales. Places come in four groups of 32, each of one class; a group's codes
+ * lie in one plane, or in one and their top bits in another, and are put together in registers, a byte each. With n = 2^width - 1 of a channel, a score is
  *
  *     sum of q * middle + factor(row) * (sum of q * scale * code - sum of q * scale * n / 2)
  *
- * Values with scales and zeros of a byte each become ones with f16 where they lie, and are then read like others.
+ * Scales and zeros of values are a byte each; they become f16 in the order of operands (attend_known.cuh), once a unit.
  */
 #ifndef BACKEND_CUDA_ATTEND_CLASS_CUH
 #define BACKEND_CUDA_ATTEND_CLASS_CUH
@@ -15,60 +17,81 @@ extern "C" {
 #include "codec/class.h"
 }
 
-#include "backend/cuda/attend_score.cuh"
+#include "backend/cuda/attend_known.cuh"
 
 namespace kvt {
 
-// What a class of channels has in codes of BITS in the middle: the widths of the two parts of its codes, and where its queries begin for each.
-struct ClassOf {
-    int first, bits; // place of its first channel; of its codes
-    int width[2], place[2];
-};
-// Heads of 128. Planes lie one after another in a block: of 1 bit, of 4, of 2; queries are laid out for those of 4 bits, of 2, of 1.
-template <int BITS> struct ClassLayout {
-    static constexpr int STEPS_4 = BITS == 4   ? 3
-                                   : BITS == 3 ? 1
-                                               : 0,
-                         STEPS_2 = BITS == 4 ? 1 : 3, STEPS_1 = 2; // 32s of places
-    static constexpr int VECTOR_1 = 0, VECTOR_4 = 2, VECTOR_2 = 2 + 4 * STEPS_4, VECTORS = 4 * BITS;
-    static constexpr int PLACE_4 = 0, PLACE_2 = 32 * STEPS_4, PLACE_1 = PLACE_2 + 32 * STEPS_2, PLACES = PLACE_1 + 64;
-    static __device__ __forceinline__ constexpr ClassOf of(int k) {
-        if (BITS == 4)
-            return k == 0   ? ClassOf{0, 5, {4, 1}, {PLACE_4, PLACE_1}}
-                   : k == 1 ? ClassOf{32, 4, {4, 0}, {PLACE_4 + 32, 0}}
-                            : ClassOf{96, 3, {2, 1}, {PLACE_2, PLACE_1 + 32}};
-        if (BITS == 3)
-            return k == 0   ? ClassOf{0, 4, {4, 0}, {PLACE_4, 0}}
-                   : k == 1 ? ClassOf{32, 3, {2, 1}, {PLACE_2, PLACE_1}}
-                            : ClassOf{96, 2, {2, 0}, {PLACE_2 + 64, 0}};
-        return k == 0   ? ClassOf{0, 3, {2, 1}, {PLACE_2, PLACE_1}}
-               : k == 1 ? ClassOf{32, 2, {2, 0}, {PLACE_2 + 32, 0}}
-                        : ClassOf{96, 1, {1, 0}, {PLACE_1 + 32, 0}};
-    }
-    // A unit in its slot: codes of two blocks, the tile's head with scales and zeros, the rows' factors; then what the warp makes: the queries at
-    // their places, eight columns of each, and the middles of all channels, in two f16 that add up to each.
-    static constexpr int SCALES = 64, ZEROS = 192, FACTORS = 448; // in the tile, whose head these bytes are
-    static constexpr int BLOCK = 128 * VECTORS, HEAD = 2 * BLOCK, ROWS = HEAD + FACTORS, QUERIES = ROWS + 64,
-                         MIDDLES = QUERIES + 16 * PLACES, BYTES = MIDDLES + 512;
-};
+// ---- codes --------------------------------------------------------------------------------------------------------------
 
 // Vectors are turned by their number, so that the four of an octet's 4-bit codes, or the two of 2-bit codes, meet no bank twice.
 __device__ __forceinline__ uint32_t class_chunk(int vector, int chunk) {
     return vector * 128 + 16 * (chunk ^ 2 * (vector & 3));
 }
-template <int BITS>
-__device__ __forceinline__ void fetch_class_keys(uint32_t slot, const char *tile, int half, int lane) {
-    using L = ClassLayout<BITS>;
-    const char *codes = tile + L::FACTORS + 128 + half * L::HEAD + 16 * lane; // two blocks, one after the other
-    const uint32_t to = slot + class_chunk(lane / 8, lane % 8);
-#pragma unroll
-    for (int i = 0; i < L::HEAD / 512; i++) copy16(to + 512 * i, codes + 512 * i);
-    if (lane < L::FACTORS / 16) copy16(slot + L::HEAD + 16 * lane, tile + 16 * lane);
-    if (lane < 4) copy16(slot + L::ROWS + 16 * lane, tile + L::FACTORS + 64 * half + 16 * lane);
+// Where the chunk of the lane's octet lies: in the vectors of 32 terms, the first of which is `vector`.
+template <int W> __device__ __forceinline__ uint32_t octet_chunk(int vector, int r, int c) {
+    return class_chunk(vector + (W == 4 ? c : W == 2 ? c / 2 : 0), r);
 }
 
-// Where place p of the queries lies, so that the eight lines of a matrix that load_transposed takes meet no bank twice.
-__device__ __forceinline__ int turned_place(int p) { return p ^ ((p >> 3 & 1) | (p >> 4 & 1) << 2); }
+// How many times 2 a code of an octet's second quad counts where unpack_octet leaves it. W: width in the first plane.
+template <int W> constexpr int SECOND = W == 4 ? 0 : W;
+
+// The codes of the lane's octet, a byte each. word: of the first plane; top: of the plane of single bits that are above, if TOP; TURNED: those are
+// turned.
+template <int W, bool TOP, bool TURNED>
+__device__ __forceinline__ uint2 unpack_octet(uint32_t word, uint32_t top, int c) {
+    constexpr uint32_t LOW = ((1u << W) - 1) * 0x01010101u, BIT = 0x01010101u << W;
+    const uint32_t x = W == 4 ? word : word >> (W == 2 ? 4 * (c % 2) : 2 * c), y = W == 4 ? word >> 4 : x;
+    uint32_t first = x & LOW, second = y & LOW << SECOND<W>;
+    if (TOP) {
+        const uint32_t up = __funnelshift_r(
+                           top, top, 2 * c - W), // the first quad's lie where they should, the second's a bit higher
+            other = W == 4 ? up >> 1 : up << 1;
+        first = TURNED ? put_turned(up, BIT, first) : (up & BIT) | first;
+        second = TURNED ? put_turned(other, BIT << SECOND<W>, second) : (other & BIT << SECOND<W>) | second;
+    }
+    return make_uint2(first, second);
+}
+
+// ---- keys ---------------------------------------------------------------------------------------------------------------
+
+// A group of 32 places: widths as above, and the first of its vectors in either plane.
+struct ClassGroup {
+    int bits, width, vector, top_vector; // top_vector: -1 if there is no other plane
+};
+// Heads of 128, codes of BITS in the middle. Planes lie one after another in a block: of 1 bit, of 4, of 2.
+template <int BITS> struct ClassLayout {
+    static constexpr int VECTORS = 4 * BITS;
+    static __device__ __forceinline__ constexpr ClassGroup group(int i) {
+        if (BITS == 4)
+            return i == 0 ? ClassGroup{5, 4, 2, 0} : i < 3 ? ClassGroup{4, 4, 2 + 4 * i, -1} : ClassGroup{3, 2, 14, 1};
+        if (BITS == 3)
+            return i == 0  ? ClassGroup{4, 4, 2, -1}
+                   : i < 3 ? ClassGroup{3, 2, 4 + 2 * i, i - 1}
+                           : ClassGroup{2, 2, 10, -1};
+        return i == 0 ? ClassGroup{3, 2, 2, 0} : i < 3 ? ClassGroup{2, 2, 2 + 2 * i, -1} : ClassGroup{1, 1, 1, -1};
+    }
+    static constexpr int SCALES = 64, ZEROS = 192, FACTORS = 448; // in the tile, whose head these bytes are
+    static constexpr int BLOCK = 128 * VECTORS, TILE = FACTORS + 128 + 4 * BLOCK;
+    // A unit in its slot: codes of two blocks, the tile's head, the rows' factors. Then what the warp makes for both units: the channel of each
+    // place; the queries at their places, for each octet and column two words of upper and two of lower bytes; by column what is added to scores; by two
+    // columns where their sums begin; the logarithm of what one is worth in them.
+    static constexpr int HEAD = 2 * BLOCK, ROWS = HEAD + FACTORS, CHANNELS = ROWS + 64, QUERIES = CHANNELS + 128,
+                         MIDDLES = QUERIES + 2048, BEGIN = MIDDLES + 32, UNIT = BEGIN + 64, BYTES = UNIT + 32;
+};
+
+template <int BITS> struct ClassKeys : AnyCodes {
+    static constexpr int CLASS_BITS = BITS, TILE = ClassLayout<BITS>::TILE;
+};
+
+template <int BITS>
+__device__ __forceinline__ void fetch_class_keys(uint32_t slot, const char *tile, int half, bool fresh, int lane) {
+    using L = ClassLayout<BITS>;
+    const char *codes = tile + (half * L::HEAD + 16 * lane); // two blocks, one after the other
+    copy_known<L::HEAD, 0, L::FACTORS + 128>(slot + class_chunk(lane / 8, lane % 8),
+                                             slot + class_chunk(lane / 8, lane % 8), codes);
+    if (fresh && lane < L::FACTORS / 16) copy16_at<L::HEAD, 0>(slot + 16 * lane, tile + 16 * lane);
+    if (lane < 4) copy16_at<L::ROWS, L::FACTORS>(slot + 16 * lane, tile + (64 * half + 16 * lane));
+}
 
 // Places of channels 4 lane .. 4 lane + 3, a byte each, of a map whose classes have other sizes than they should: kvt_class_read_map.
 static __device__ __noinline__ uint32_t places_of_damaged(uint32_t map, int lane) {
@@ -84,143 +107,325 @@ static __device__ __noinline__ uint32_t places_of_damaged(uint32_t map, int lane
     return places;
 }
 
-// The same of any map: a channel is behind those of its class in lower lanes, and in its own before it.
-__device__ __forceinline__ uint32_t places_of(uint32_t map, int lane) {
-    const uint32_t classes = load_byte(map + lane), below = (1u << lane) - 1;
-    int n0 = 0, n1 = 0, all0 = 0, all1 = 0;
+// Writes where the channel of each place is among the queries, a byte: channel 4 l + j is at 32 j + l. Classes are counted in the bytes of a word.
+__device__ __forceinline__ void put_channels(uint32_t to, uint32_t map, int lane) {
+    const uint32_t classes = load_byte(map + lane) << 3;
+    uint32_t shift[4], own = 0;
+#pragma unroll
+    for (int j = 0; j < 4; j++) shift[j] = classes >> 2 * j & 24, own += 1u << shift[j];
+    uint32_t sum = own;
+#pragma unroll
+    for (int d = 1; d < 32; d *= 2) {
+        const uint32_t below = __shfl_up_sync(~0u, sum, d);
+        if (lane >= d) sum += below;
+    }
+    const uint32_t all = __shfl_sync(~0u, sum, 31);
+    if (all != 0x00204020u) {
+        const uint32_t places = places_of_damaged(map, lane);
+        for (int j = 0; j < 4; j++) store_byte(to + (places >> 8 * j & 255), 32 * j + lane);
+        return;
+    }
+    uint32_t next = sum - own + 0x00602000u; // places 0, 32, 96
 #pragma unroll
     for (int j = 0; j < 4; j++) {
-        const uint32_t k = classes >> 2 * j & 3, of0 = __ballot_sync(~0u, k == 0), of1 = __ballot_sync(~0u, k == 1);
-        n0 += __popc(of0 & below), n1 += __popc(of1 & below);
-        all0 += __popc(of0), all1 += __popc(of1);
+        store_byte(to + (next >> shift[j] & 255), 32 * j + lane);
+        next += 1u << shift[j];
     }
-    if (all0 != 32 || all1 != 64) return places_of_damaged(map, lane);
-    uint32_t places = 0;
-#pragma unroll
-    for (int j = 0; j < 4; j++) {
-        const uint32_t k = classes >> 2 * j & 3;
-        places |= (k == 0 ? n0 : k == 1 ? 32 + n1 : 96 + (4 * lane + j - n0 - n1)) << 8 * j;
-        n0 += k == 0, n1 += k == 1;
-    }
-    return places;
 }
 
-// 2^n as f16, twice.
-__device__ __forceinline__ uint32_t power2(int n) { return (uint32_t)(15 + n) * 0x04000400u; }
-
-// Queries to their places, times the scales, and middles to their channels. by_channel: see put_by_channel.
-template <int NB, int BITS>
-__device__ __forceinline__ void prepare_class(uint32_t slot, uint32_t by_channel, int lane) {
-    static_assert(NB == 1, "a place has room for eight columns");
-    using L = ClassLayout<BITS>;
-    const uint32_t head = slot + L::HEAD, places = places_of(head + KVT_CLASS_MAP, lane);
-    const uint2 words = load2(head);
-    const float2 most01 = __half22float2(halves_of(words.x)), most2 = __half22float2(halves_of(words.y));
-    uint32_t scales[4], zeros[4];
-    uint4 q[4];
-#pragma unroll
-    for (int j = 0; j < 4; j++) {
-        const int place = places >> 8 * j & 255;
-        scales[j] = load_byte(head + L::SCALES + place), zeros[j] = load_half(head + L::ZEROS + 2 * place);
-        q[j] = load4(by_channel + (j * 32 + lane) * 16);
-    }
-    float middle[4];
-#pragma unroll
-    for (int j = 0; j < 4; j++) {
-        const int place = places >> 8 * j & 255, k = place < 32 ? 0 : place < 96 ? 1 : 2;
-        const ClassOf c0 = L::of(0), c1 = L::of(1), c2 = L::of(2);
-#define OF(field) (k == 0 ? c0.field : k == 1 ? c1.field : c2.field)
-        const int rank = place - OF(first), odd = rank >> 2 & 1; // its quad in the octet
-        const float scale = (k == 0   ? most01.x
-                             : k == 1 ? most01.y
-                                      : most2.x) *
-                            exp2_of((float)scales[j] * (-1.f / KVT_CLASS_SCALE_PER));
-        middle[j] = fmaf(scale, 0.5f * (float)((1 << OF(bits)) - 1), __half22float2(halves_of(zeros[j])).x);
-        const int width0 = OF(width[0]), width1 = OF(width[1]);
-        const uint32_t times = splat(scale), down0 = power2(odd ? -width0 : 0),
-                       up1 = power2(width0 - (odd ? width1 : 0)), to = slot + L::QUERIES;
-        uint4 x = q[j];
-        x.x = mul2(x.x, times), x.y = mul2(x.y, times), x.z = mul2(x.z, times), x.w = mul2(x.w, times);
-        store4(to + turned_place(OF(place[0]) + rank) * 16,
-               make_uint4(mul2(x.x, down0), mul2(x.y, down0), mul2(x.z, down0), mul2(x.w, down0)));
-        if (width1)
-            store4(to + turned_place(OF(place[1]) + rank) * 16,
-                   make_uint4(mul2(x.x, up1), mul2(x.y, up1), mul2(x.z, up1), mul2(x.w, up1)));
-#undef OF
-    }
-    const uint32_t high0 = pack(middle[0], middle[1]), high1 = pack(middle[2], middle[3]);
-    const float2 f0 = __half22float2(halves_of(high0)), f1 = __half22float2(halves_of(high1));
-    const uint32_t middles = slot + L::MIDDLES + 8 * lane;
-    store2(middles, make_uint2(high0, high1));
-    store2(middles + 256,
-           make_uint2(pack(middle[0] - f0.x, middle[1] - f0.y), pack(middle[2] - f1.x, middle[3] - f1.y)));
+// 2^23 and byte `place` of x.
+__device__ __forceinline__ float from_byte(uint32_t x, int place) {
+    return __uint_as_float(__byte_perm(x, 0x4b000000u, 0x7540 | place));
 }
 
-// The plane of codes of W bits: STEPS times 32 places, from a vector and from a place of the queries on. h: the sum of what is multiplied with
-// all codes at their largest.
-template <int NB, int BITS, int W, int STEPS, int VECTOR, int PLACE>
-__device__ __forceinline__ void add_class_plane(Sums<NB> &s, float (&h)[NB][4], uint32_t slot, int lane) {
+// Sums of whole numbers begin here, so that their bits are those of a float, the sum and 3 * 2^22.
+constexpr uint32_t WHOLE = 0x4b400000u;
+
+// Where a column's words of octet o lie among the queries: lanes that write or read them meet few banks twice.
+__device__ __forceinline__ uint32_t class_words(int o, int column) { return o * 128 + (column ^ (o & 7)) * 16; }
+
+// What the warp makes of a tile's head for both units: a lane has the quad of places 4 lane ... by_channel: see prepare_class_queries; few: only four columns
+// are there. Products of queries, below 1/2, and scales, below 2^(e + 1), are kept as whole numbers of 16 bits, in units of 2^(e - 14).
+template <int BITS>
+__device__ __forceinline__ void prepare_class(uint32_t slot, uint32_t by_channel, bool few, int lane) {
     using L = ClassLayout<BITS>;
-    const int r = lane / 4, c = lane % 4, shift = W == 4 ? 0 : W == 2 ? 4 * (c % 2) : 2 * c;
-    const uint32_t mask = ((1u << W) - 1) * 0x00010001u, high = mask << W;
-    // Line lane % 8 of matrices 0 to 3: terms 0 and 2, 4 and 6, 1 and 3, 5 and 7 of octets 0 to 3.
-    const int line = lane % 8, matrix = lane / 8;
-    const int term = 8 * (line / 2) + 4 * (matrix % 2) + matrix / 2 + 2 * (line % 2);
-    const uint32_t from = slot + L::QUERIES + (PLACE + turned_place(term)) * 16;
-    const int vector = VECTOR + (W == 4 ? c : W == 2 ? c / 2 : 0);
+    const uint32_t head = slot + L::HEAD;
+    const int c = lane % 4, k = lane < 8 ? 0 : lane < 24 ? 1 : 2, octet = lane / 2;
+    put_channels(slot + L::CHANNELS, head + KVT_CLASS_MAP, lane);
+    const uint2 words = load2(head), zeros = load2(head + L::ZEROS + 8 * lane);
+    const uint32_t scales = load_word(head + L::SCALES + 4 * lane);
+    const float2 m01 = __half22float2(halves_of(words.x)), m2 = __half22float2(halves_of(words.y)),
+                 z01 = __half22float2(halves_of(zeros.x)), z23 = __half22float2(halves_of(zeros.y));
+    const float own = k == 0 ? m01.x : k == 1 ? m01.y : m2.x, half_top = 0.5f * (float)((2 << (BITS - k)) - 1);
+    const float most = fmaxf(fmaxf(fabsf(m01.x), fabsf(m01.y)), fabsf(m2.x));
+    const int e = max((int)(__float_as_uint(most) >> 23), 64) - 127;
+    const float up = __uint_as_float((uint32_t)(127 + 14 - e) << 23);
+    constexpr ClassGroup g0 = L::group(0), g1 = L::group(1), g3 = L::group(3);
+    constexpr float D0 = 1.f / (1 << SECOND<g0.width>), D1 = 1.f / (1 << SECOND<g1.width>),
+                    D2 = 1.f / (1 << SECOND<g3.width>);
+    const float times = lane % 2 ? up * (k == 0 ? D0 : k == 1 ? D1 : D2) : up;
+    float scale[4], middle[4];
 #pragma unroll
-    for (int i = 0; i < STEPS; i++) {
-        const uint4 b = load_transposed(from + 512 * i);
-        mma(h[0], mask, 0, high, 0, b.x, b.y);
-        mma(h[0], mask, 0, high, 0, b.z, b.w);
+    for (int i = 0; i < 4; i++) {
+        scale[i] = own * exp2_of(fmaf(from_byte(scales, i), -1.f / KVT_CLASS_SCALE_PER, 0x1p23f / KVT_CLASS_SCALE_PER));
+        middle[i] = fmaf(scale[i], half_top, i == 0 ? z01.x : i == 1 ? z01.y : i == 2 ? z23.x : z23.y);
+        scale[i] *= times;
+    }
+    __syncwarp();
+    const uint32_t channels = load_word(slot + L::CHANNELS + 4 * lane);
+    for (int first = 0; first < (few ? 4 : 8); first += 4) {
+        uint32_t t[4][4]; // column, place: the product in the low 16 bits, and 128
+        float z[4] = {};
 #pragma unroll
-        for (int block = 0; block < 2; block++) {
-            const uint4 chunk = load4(slot + class_chunk(vector + W * i + block * L::VECTORS, r));
+        for (int i = 0; i < 4; i++) {
+            const uint4 q = load4(by_channel + first * 512 + 16 * (channels >> 8 * i & 255));
 #pragma unroll
-            for (int t = 0; t < 2; t++) {
-                const uint32_t x = word_of(chunk, 2 * t) >> shift, y = word_of(chunk, 2 * t + 1) >> shift;
-                mma(s[block][t][0], x & mask, y & mask, x & high, y & high, b.x, b.y);
-                mma(s[block][t][0], x >> 8 & mask, y >> 8 & mask, x >> 8 & high, y >> 8 & high, b.z, b.w);
+            for (int n = 0; n < 4; n++) {
+                const float x = __uint_as_float(word_of(q, n));
+                t[n][i] = __float_as_uint(fmaf(x, scale[i], 0x1.8p23f + 128.f));
+                z[n] = fmaf(x, middle[i], z[n]);
+            }
+        }
+#pragma unroll
+        for (int n = 0; n < 4; n++) {
+            const uint32_t x = __byte_perm(t[n][0], t[n][1], 0x5140), y = __byte_perm(t[n][2], t[n][3], 0x5140);
+            const uint32_t to = slot + L::QUERIES + class_words(octet, first + n) + lane % 2 * 4;
+            store_word(to, highs(x, y));
+            store_word(to + 8, lows(x, y) ^ 0x80808080u);
+        }
+        // The sum of four columns over the warp: column lane / 8 in the end.
+#pragma unroll
+        for (int n = 0; n < 2; n++) {
+            const float other = __shfl_xor_sync(~0u, lane & 16 ? z[n] : z[2 + n], 16);
+            z[n] = (lane & 16 ? z[2 + n] : z[n]) + other;
+        }
+        const float other = __shfl_xor_sync(~0u, lane & 8 ? z[0] : z[1], 8);
+        float sum = (lane & 8 ? z[1] : z[0]) + other;
+#pragma unroll
+        for (int d = 4; d > 0; d /= 2) sum += __shfl_xor_sync(~0u, sum, d);
+        if (lane % 8 == 0) store_word(slot + L::MIDDLES + 4 * (first + lane / 8), __float_as_uint(sum));
+    }
+    if (lane == 0) store_word(slot + L::UNIT, __float_as_uint((float)(e - 14)));
+    __syncwarp();
+    // Half the sum of what is multiplied with all codes at their largest.
+    uint32_t high[4] = {}, low[4] = {};
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        constexpr ClassGroup g[4] = {L::group(0), L::group(1), L::group(2), L::group(3)};
+        const uint32_t top = ((1u << g[i].bits) - 1) * 0x01010101u, second = top << (g[i].width == 4 ? 0 : g[i].width);
+        const uint4 b = load4(slot + L::QUERIES + class_words(4 * i + c, lane / 4));
+        mma_bytes(high, top, top, second, second, b.x, b.y);
+        mma_bytes(low, top, top, second, second, b.z, b.w);
+    }
+    uint32_t begin[4];
+#pragma unroll
+    for (int n = 0; n < 2; n++) {
+        begin[n] = WHOLE - (uint32_t)((int)high[n] >> 1);
+        begin[2 + n] = WHOLE - (high[n] & 1) * 128 - (uint32_t)((int)low[n] >> 1);
+    }
+    if (lane < 4) store4(slot + L::BEGIN + 16 * lane, make_uint4(begin[0], begin[1], begin[2], begin[3]));
+    __syncwarp();
+}
+
+// Puts the query vectors of a share into shared memory as prepare_queries does; those for the body as floats, four columns of a channel side by
+// side. `first`: of column `warp`, read before.
+__device__ __forceinline__ void prepare_class_queries(const Args &a, const kvt_cuda_share &share, char *queries,
+                                                      float *factors, const uint4 &first, int warp, int n_warps,
+                                                      int lane) {
+    constexpr int STRIDE = Queries<128, 1>::STRIDE, BYTES = Queries<128, 1>::BYTES;
+    static_assert(2 * BYTES >= 4096, "room for eight columns");
+    for (int column = warp; column < 8; column += n_warps) {
+        const uint4 stored = column == warp ? first : load_query(a.call, share, column, lane);
+        float q[4];
+#pragma unroll
+        for (int i = 0; i < 4; i++) q[i] = query_of(word_of(stored, i), a.call.q_type);
+        uint2 high, low;
+        const float power = halve(high, low, q), down = __uint_as_float(0x7f000000u - __float_as_uint(power));
+        char *to = queries + column * STRIDE + 8 * lane;
+        *(uint2 *)to = high;
+        *(uint2 *)(to + BYTES) = low;
+        float *by_channel = (float *)(queries + 2 * BYTES) + column / 4 * 512 + column % 4;
+#pragma unroll
+        for (int j = 0; j < 4; j++) by_channel[(32 * j + lane) * 4] = q[j] * down;
+        if (lane == 0) factors[column] = power * a.call.scale;
+    }
+}
+
+// A group of 32 places of both blocks; b: words of the lane's octet. FEW: for the upper and the lower bytes of a column side by side, and `low` is not
+// used; otherwise for the upper ones of eight columns, then for their lower ones.
+template <int BITS, int I, bool FEW>
+__device__ __forceinline__ void add_class_group(uint32_t (&high)[2][2][4], uint32_t (&low)[2][2][4], uint32_t slot,
+                                                const uint4 &b, int r, int c) {
+    using L = ClassLayout<BITS>;
+    constexpr ClassGroup g = L::group(I);
+    constexpr bool TOP = g.top_vector >= 0;
+#pragma unroll
+    for (int block = 0; block < 2; block++) {
+        const uint4 words = load4(slot + octet_chunk<g.width>(g.vector + block * L::VECTORS, r, c)),
+                    tops = TOP ? load4(slot + class_chunk(g.top_vector + block * L::VECTORS, r)) : words;
+#pragma unroll
+        for (int t = 0; t < 2; t++) {
+            const uint2 x = unpack_octet<g.width, TOP, false>(word_of(words, 2 * t), word_of(tops, 2 * t), c),
+                        y = unpack_octet<g.width, TOP, false>(word_of(words, 2 * t + 1), word_of(tops, 2 * t + 1), c);
+            mma_bytes(high[block][t], x.x, y.x, x.y, y.y, b.x, b.y);
+            if (!FEW) mma_bytes(low[block][t], x.x, y.x, x.y, y.y, b.z, b.w);
+        }
+    }
+}
+
+// Sums of the lane's columns: those of Sums or, FEW, of few_to_powers.
+template <int BITS, bool FEW> __device__ __forceinline__ void sum_class(Sums<1> &x, uint32_t slot, int r, int c) {
+    using L = ClassLayout<BITS>;
+    constexpr int N = FEW ? 1 : 2; // columns of a lane
+    uint32_t begin[4];             // of the elements of a product, or of those of upper and of lower bytes
+    float middle[N];
+    if (FEW) {
+        const uint32_t from = slot + L::BEGIN + c / 2 * 16 + c % 2 * 4;
+        begin[0] = load_word(from), begin[1] = load_word(from + 8);
+        middle[0] = __uint_as_float(load_word(slot + L::MIDDLES + 4 * c));
+    } else {
+        const uint4 v = load4(slot + L::BEGIN + 16 * c);
+        const uint2 m = load2(slot + L::MIDDLES + 8 * c);
+        begin[0] = v.x, begin[1] = v.y, begin[2] = v.z, begin[3] = v.w;
+        middle[0] = __uint_as_float(m.x), middle[N - 1] = __uint_as_float(m.y);
+    }
+    const float unit = __uint_as_float(load_word(slot + L::UNIT));
+    uint32_t high[2][2][4], low[2][2][4];
+#pragma unroll
+    for (int block = 0; block < 2; block++)
+#pragma unroll
+        for (int t = 0; t < 2; t++)
+#pragma unroll
+            for (int e = 0; e < 4; e++) {
+                high[block][t][e] = begin[e % 2];
+                if (!FEW) low[block][t][e] = begin[2 + e % 2];
+            }
+    auto words = [&](int group) {
+        const uint32_t from = slot + L::QUERIES + class_words(c, FEW ? r / 2 : r) + (FEW ? r % 2 * 8 : 0);
+        const uint32_t at = (group % 2 ? from ^ 64 : from) + 512 * group; // octet 4 group + c
+        if (!FEW) return load4(at);
+        const uint2 v = load2(at);
+        return make_uint4(v.x, v.y, 0, 0);
+    };
+    static_assert(L::QUERIES % 128 == 0, "slots begin at multiples of 128 bytes");
+    add_class_group<BITS, 0, FEW>(high, low, slot, words(0), r, c);
+    add_class_group<BITS, 1, FEW>(high, low, slot, words(1), r, c);
+    add_class_group<BITS, 2, FEW>(high, low, slot, words(2), r, c);
+    add_class_group<BITS, 3, FEW>(high, low, slot, words(3), r, c);
+#pragma unroll
+    for (int block = 0; block < 2; block++) {
+        const uint32_t stored = load_word(slot + L::ROWS + 32 * block + 4 * r) ^ 0x80808080u;
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            const int t = i / 2, h = i % 2;
+            const float factor = exp2_of(fmaf(from_byte(stored, i), 1.f / KVT_CLASS_FACTOR_PER,
+                                              unit - (0x1p23f + 128.f) / KVT_CLASS_FACTOR_PER));
+#pragma unroll
+            for (int n = 0; n < N; n++) {
+                const float upper = __uint_as_float(high[block][t][2 * h + n]),
+                            lower = __uint_as_float(FEW ? high[block][t][2 * h + 1] : low[block][t][2 * h + n]);
+                x[block][t][0][N * h + n] = fmaf(factor, fmaf(upper, 256.f, -257.f * 0x1.8p23f) + lower, middle[n]);
             }
         }
     }
 }
 
-// Scores of a unit of such keys.
-template <int NB, int BITS>
-__device__ __forceinline__ void score_class(Sums<NB> &x, uint32_t slot, const Queries<128, NB> &q, int lane) {
-    using L = ClassLayout<BITS>;
-    const int r = lane / 4, c = lane % 4;
-    prepare_class<NB, BITS>(slot, q.high + 2 * Queries<128, NB>::BYTES, lane);
-    __syncwarp();
-    float h[NB][4] = {}, z[4] = {};
-    const uint32_t middles = slot + L::MIDDLES + (r % 2) * 256 + c * 16; // even lines have the larger part
-#pragma unroll
-    for (int i = 0; i < 4; i++) {
-        const uint4 m = load4(middles + i * 64), qh = q.high_octet(0, i, r, c), ql = q.low_octet(0, i, r, c);
-        mma(z, m.x, 0, m.y, 0, qh.x, qh.y);
-        mma(z, m.z, 0, m.w, 0, qh.z, qh.w);
-        mma(z, m.x, 0, m.y, 0, ql.x, ql.y);
-        mma(z, m.z, 0, m.w, 0, ql.z, ql.w);
+// Scores of a unit of such keys. fresh: what the warp makes of the tile is not there yet.
+template <int BITS>
+__device__ __forceinline__ void score_class(Sums<1> &x, uint32_t slot, uint32_t by_channel, bool fresh, bool few,
+                                            int lane) {
+    if (fresh) prepare_class<BITS>(slot, by_channel, few, lane);
+    few ? sum_class<BITS, true>(x, slot, lane / 4, lane % 4) : sum_class<BITS, false>(x, slot, lane / 4, lane % 4);
+}
+
+// ---- values -------------------------------------------------------------------------------------------------------------
+
+// Values of BITS bits with scales and zeros of a byte, one group. A unit in its slot: 64 scales and 64 zeros as f16, codes, and both as they are stored.
+template <int BITS_> struct LogValues {
+    static constexpr bool KNOWN = true, LOGS = true, TABLED = false, ZERO = true, FACTOR = false;
+    static constexpr int BITS = BITS_, GROUP = 128, OFFSET = 0, GROUPS = 1, IN_GROUP = 4; // see KnownValues
+    static constexpr int HEAD = 256, CODES = 512 * BITS, HEADS = 256, TO_CODES = HEADS;
+    static constexpr int STORED = TO_CODES + 2 * CODES;
+};
+
+template <class V>
+__device__ __forceinline__ void fetch_log_values(uint32_t slot, const char *tile, int half, int lane) {
+    constexpr int N = V::CODES / 2, TO = V::TO_CODES; // bytes of a block's half
+    if (lane < 8) copy16_at<V::STORED, 0>(slot + 16 * lane, tile + (lane / 4 * 128 + half * 64 + lane % 4 * 16));
+    const char *from = tile + (half * N + 16 * lane);
+    if constexpr (V::BITS == 3) { // three copies of all lanes are two blocks
+        const char *beside = from + lane / 16 * N;
+        const uint32_t to = slot + class_chunk(lane / 8, lane % 8);
+        copy16_at<TO, V::HEAD>(to, from);
+        copy16_at<TO + 512, V::HEAD + 512>(to, beside);
+        copy16_at<TO + 1024, V::HEAD + 1024 + N>(to, from);
+        copy16_at<TO + 2 * N, V::HEAD + 4 * N>(to, from);
+        copy16_at<TO + 2 * N + 512, V::HEAD + 4 * N + 512>(to, beside);
+        copy16_at<TO + 2 * N + 1024, V::HEAD + 4 * N + 1024 + N>(to, from);
+    } else {
+        const uint32_t to = known_to<V::BITS>(slot, lane);
+        copy_known<N, TO, V::HEAD>(to, to, from);
+        copy_known<N, TO + N, V::HEAD + 2 * N>(to, to, from);
+        copy_known<N, TO + 2 * N, V::HEAD + 4 * N>(to, to, from);
+        copy_known<N, TO + 3 * N, V::HEAD + 6 * N>(to, to, from);
     }
-    add_class_plane<NB, BITS, 4, L::STEPS_4, L::VECTOR_4, L::PLACE_4>(x, h, slot, lane);
-    add_class_plane<NB, BITS, 2, L::STEPS_2, L::VECTOR_2, L::PLACE_2>(x, h, slot, lane);
-    add_class_plane<NB, BITS, 1, L::STEPS_1, L::VECTOR_1, L::PLACE_1>(x, h, slot, lane);
-    float middle[2], less[2];
+}
+
+// Makes scales and zeros f16, scales divided as turn_known_values has them; gives the larger of the two scales that the
+// lane made. Word l: of octet l / 4 rows 0 2, 4 6, 1 3 or 5 7.
+template <class V> __device__ __forceinline__ float unpack_log_values(uint32_t slot, int lane) {
+    constexpr float UNIT = (float)((1 << V::BITS) - 1) / KVT_SHIFT_UNIT, LESS = V::BITS == 4 ? 1.f / 16 : 1.f / 4;
+    const uint32_t from = slot + V::STORED + lane / 4 * 8 + lane % 2 * 4;
+    const int odd = lane % 4 / 2 * 8;
+    const uint32_t s = load_word(from) >> odd, z = (load_word(from + 64) ^ 0x80808080u) >> odd;
+    float scale[2], zero[2];
 #pragma unroll
-    for (int e = 0; e < 2; e++) middle[e] = z[e] + __shfl_xor_sync(~0u, z[e], 4), less[e] = -0.5f * h[0][e];
+    for (int i = 0; i < 2; i++) {
+        scale[i] = exp2_of(fmaf(from_byte(s, 2 * i), 1.f / KVT_LOG_PER, -(0x1p23f + KVT_LOG_BIAS) / KVT_LOG_PER));
+        zero[i] = scale[i] * (UNIT * (from_byte(z, 2 * i) - (0x1p23f + 128.f + KVT_SHIFT_UNIT / 2)));
+    }
+    const float less = (lane % 2 ? LESS : 1.f) * (V::BITS == 2 && lane / 4 % 2 ? 1.f / 16 : 1.f);
+    store_word(slot + 4 * lane, pack(scale[0] * less, scale[1] * less));
+    store_word(slot + 128 + 4 * lane, pack(zero[0], zero[1]));
+    return fmaxf(scale[0], scale[1]);
+}
+
+// Bytes as halves.
+__device__ __forceinline__ uint32_t bytes_02(uint32_t x) { return __byte_perm(x, 0, 0x4240); }
+__device__ __forceinline__ uint32_t bytes_13(uint32_t x) { return __byte_perm(x, 0, 0x4341); }
+
+// Values of 3 bits; w as mix_known has it, which mixes the others.
+template <class V, int NB>
+__device__ __forceinline__ void mix_three(Mixed<128, NB> &mixed, uint32_t slot, const uint4 (&w)[2][1][NB], int lane) {
+    const int r = lane / 4, c = lane % 4;
 #pragma unroll
-    for (int block = 0; block < 2; block++) {
-        const uint32_t stored = load_word(slot + L::ROWS + 32 * block + 4 * r);
-        float factor[4];
+    for (int j = 0; j < 2; j++) {
+        const uint4 s = load_turned(slot + j * 64 + c * 16), z = load_turned(slot + 128 + j * 64 + c * 16);
+        uint4 p[NB];
 #pragma unroll
-        for (int i = 0; i < 4; i++)
-            factor[i] = exp2_of((float)(int8_t)(stored >> 8 * i) * (1.f / KVT_CLASS_FACTOR_PER)) * SUBNORMALS;
+        for (int nb = 0; nb < NB; nb++) {
+            mma(mixed.side[nb], z.x, ONES, z.y, ONES, w[j][0][nb].x, w[j][0][nb].y);
+            mma(mixed.side[nb], z.z, ONES, z.w, ONES, w[j][0][nb].z, w[j][0][nb].w);
+            p[nb] = product_of(w[j][0][nb], s);
+        }
 #pragma unroll
-        for (int t = 0; t < 2; t++)
+        for (int b = 0; b < 4; b++) {
+            const int vector = 6 * b + 3 * j; // two of 2 bits, one of top bits
+            const uint4 words = load4(slot + V::TO_CODES + octet_chunk<2>(vector, r, c)),
+                        tops = load4(slot + V::TO_CODES + class_chunk(vector + 2, r));
+            uint2 bytes[4];
 #pragma unroll
-            for (int e = 0; e < 4; e++)
-                x[block][t][0][e] = fmaf(factor[2 * t + e / 2], x[block][t][0][e] + less[e % 2], middle[e % 2]);
+            for (int i = 0; i < 4; i++) bytes[i] = unpack_octet<2, true, true>(word_of(words, i), word_of(tops, i), c);
+#pragma unroll
+            for (int nb = 0; nb < NB; nb++)
+#pragma unroll
+                for (int t = 0; t < 2; t++) {
+                    const uint2 x = bytes[2 * t], y = bytes[2 * t + 1];
+                    float(&to)[4] = mixed.values[2 * b + t][nb];
+                    mma(to, bytes_02(x.x), bytes_02(y.x), bytes_02(x.y), bytes_02(y.y), p[nb].x, p[nb].z);
+                    mma(to, bytes_13(x.x), bytes_13(y.x), bytes_13(x.y), bytes_13(y.y), p[nb].y, p[nb].w);
+                }
+        }
     }
 }
 
@@ -232,9 +437,9 @@ __device__ __forceinline__ void fetch_log_scales(uint32_t slot, const char *tile
         copy16(slot + ValueSlot<D>::factors(v, 0) + 16 * lane,
                tile + v.scales[g << v.per_log] + (part / 4 ? v.scale_bytes : 0) + half * 64 + part % 4 * 16);
 }
-template <int D, class V>
+template <int D>
 __device__ __forceinline__ void fetch_body_values(uint32_t slot, const char *tile, const Side &v, int half, int lane) {
-    fetch_values<D, V>(slot, tile, v, half, lane);
+    fetch_values<D>(slot, tile, v, half, lane);
     if (v.logs) fetch_log_scales<D>(slot, tile, v, half, lane);
 }
 template <int D> __device__ __forceinline__ void unpack_log_scales(uint32_t slot, const Side &v, int lane) {

@@ -13,6 +13,7 @@
 #include <type_traits>
 
 #include "backend/cuda/attend_class.cuh"
+#include "backend/cuda/attend_few.cuh"
 #include "backend/cuda/attend_known.cuh"
 #include "backend/cuda/attend_merge.cuh"
 #include "backend/cuda/attend_table.cuh"
@@ -25,9 +26,21 @@ constexpr int MOST_WARPS =
     K::KNOWN || K::CLASS_BITS != 0 || Shape<D, NB>::MOST_WARPS < 8 ? Shape<D, NB>::MOST_WARPS : 8;
 
 // Where a warp is in the block's shares: the unit that it fetches next, and the address of its page, which is fetched a unit earlier.
-struct Cursor {
+// PAIRS: a warp takes both units of a tile of the body one after the other.
+template <bool PAIRS> struct Walked {
+    static __device__ __forceinline__ int first(const kvt_cuda_share &share, const kvt_cuda_seq &seq, int warp) {
+        if (!PAIRS) return share.first + warp;
+        return max(share.first, share.first - ((share.first + seq.first_unit[KVT_REGION_BODY]) & 1) + 2 * warp);
+    }
+    static __device__ __forceinline__ int next(const kvt_cuda_seq &seq, int unit, int n_warps) {
+        if (!PAIRS) return unit + n_warps;
+        return unit + ((unit + seq.first_unit[KVT_REGION_BODY]) & 1 ? 2 * n_warps - 1 : 1);
+    }
+};
+
+template <bool PAIRS> struct Cursor {
     const Args &a;
-    int next_share, unit = 0, end = 0; // of the share
+    int next_share, begin = 0, unit = 0, end = 0; // of the share
     int region_end = 0,
         number = 0; // of the region, in the share's units; from a unit of the share to its number in the region
     int log = 0;    // of units in a tile
@@ -63,9 +76,9 @@ struct Cursor {
                     return;
                 }
                 const kvt_cuda_share &share = a.call.shares[next_share];
-                unit = share.first + warp, end = share.end;
-                next_share = share.next;
                 seq = a.call.seqs + share.seq;
+                begin = share.first, unit = Walked<PAIRS>::first(share, *seq, warp), end = share.end;
+                next_share = share.next;
                 head = share.head;
             }
             enter_region();
@@ -73,15 +86,11 @@ struct Cursor {
         page = (const char *)__ldg((const unsigned long long *)(pages + ((unit + number) >> log)));
     }
     __device__ __forceinline__ const char *tile() const { return page + head_at; }
+    __device__ __forceinline__ void next(int n_warps) { unit = Walked<PAIRS>::next(*seq, unit, n_warps); }
+    // Whether the warp had no other unit of the tile just before.
+    __device__ __forceinline__ bool fresh() const { return unit == begin || part() == 0; }
     __device__ __forceinline__ int part() const { return (unit + number) & ((1 << log) - 1); }
 };
-
-// Where queries lie by channel for keys of three widths, in the room of turned ones, which those have not: eight columns of a channel side by
-// side, a lane's channels 4 lane + j at 32 j + lane.
-template <int D> __device__ __forceinline__ void put_by_channel(char *to, int channel, int column, __half x) {
-    constexpr int N = D / 32;
-    ((__half *)to)[((column / 8 * N + channel % N) * 32 + channel / N) * 8 + column % 8] = x;
-}
 
 // Reads the query vectors of a share, turned where the body is, into shared memory, each below 1/2.
 template <int D, int NB>
@@ -141,7 +150,6 @@ __device__ void prepare_queries(const Args &a, const kvt_cuda_share &share, cons
                 const __half high = __float2half_rn(x), low = __float2half_rn(x - __half2float(high));
                 ((__half *)to)[32 * j + lane] = high;
                 ((__half *)(to + BYTES))[32 * j + lane] = low;
-                if (a.body.k.classed) put_by_channel<D>(queries + 2 * BYTES, 32 * j + lane, column, high);
                 if (turned == (int)a.rotated_k) {
                     float sum = __half2float(high) + (a.body.k.bits >= 6 ? __half2float(low) : 0.f);
 #pragma unroll
@@ -305,11 +313,11 @@ template <int D, int NB> struct Walk {
             a.body.v.bits == 8 ? mix_table<NB, true>(mixed, slot, a.body.v, w, lane)
                                : mix_table<NB, false>(mixed, slot, a.body.v, w, lane);
         else
-            mix<D, NB, V>(mixed, slot, a.body.v, w, lane);
+            mix<D, NB>(mixed, slot, a.body.v, w, lane);
     }
 
-    template <class V> __device__ __forceinline__ void mix_body_known(const Sums<NB> &x, uint32_t slot) {
-        uint4 w[2][1][NB];
+    // Weights in the order of operands.
+    __device__ __forceinline__ void weigh_known(uint4 (&w)[2][1][NB], const Sums<NB> &x) const {
 #pragma unroll
         for (int b = 0; b < 2; b++)
 #pragma unroll
@@ -318,7 +326,17 @@ template <int D, int NB> struct Walk {
                 octet_weights(t, x, b, nb);
                 w[b][0][nb] = make_uint4(lows(t[0], t[2]), lows(t[1], t[3]), highs(t[0], t[2]), highs(t[1], t[3]));
             }
-        mix_known<V, NB>(mixed, slot, w, taken_by<V::BITS>(lane, a.body.v), lane);
+    }
+    template <class V> __device__ __forceinline__ void mix_weighed(const uint4 (&w)[2][1][NB], uint32_t slot) {
+        if constexpr (V::BITS == 3)
+            mix_three<V, NB>(mixed, slot, w, lane);
+        else
+            mix_known<V, NB>(mixed, slot, w, taken_by<V::BITS>(lane, a.body.v), lane);
+    }
+    template <class V> __device__ __forceinline__ void mix_body_known(const Sums<NB> &x, uint32_t slot) {
+        uint4 w[2][1][NB];
+        weigh_known(w, x);
+        mix_weighed<V>(w, slot);
     }
 
     __device__ __forceinline__ void mix_wide(const Sums<NB> &x, uint32_t slot) {
@@ -357,13 +375,16 @@ __global__ void __launch_bounds__(32 * MOST_WARPS<D, NB, K>, 1) attend_kernel(co
     const Queries<D, NB> body = {plain.high + turned, plain.low + turned, shared_address(term_sums)};
     const bool coded = a.body.k.bits != 0;
 
+    constexpr bool CLASSED = K::CLASS_BITS != 0;
     // Queries before the body's copies: those fill the pipe that queries would pass through.
     uint4 first_query = {};
-    if (K::KNOWN) first_query = load_query(a.call, a.call.shares[blockIdx.x], warp, lane);
-    Cursor cursor(a, warp);
+    if (K::KNOWN || CLASSED) first_query = load_query(a.call, a.call.shares[blockIdx.x], warp, lane);
+    Cursor<CLASSED> cursor(a, warp);
     auto prepare = [&](const kvt_cuda_share &share) {
         if constexpr (K::KNOWN)
             prepare_known<K, NB>(a, share, queries, term_sums, factors, first_query, warp, n_warps, lane);
+        else if constexpr (CLASSED)
+            prepare_class_queries(a, share, queries, factors, first_query, warp, n_warps, lane);
         else
             prepare_queries<D, NB>(a, share, a.call.seqs[share.seq], queries, term_sums, factors, warp, n_warps, lane);
         __syncthreads();
@@ -376,8 +397,8 @@ __global__ void __launch_bounds__(32 * MOST_WARPS<D, NB, K>, 1) attend_kernel(co
                     fetch_known_keys<K>(key_slot, cursor.tile(), cursor.part(), lane);
                 else if constexpr (K::TABLED)
                     fetch_table_keys(key_slot, cursor.tile(), a.body.k, cursor.part(), lane);
-                else if constexpr (K::CLASS_BITS != 0)
-                    fetch_class_keys<K::CLASS_BITS>(key_slot, cursor.tile(), cursor.part(), lane);
+                else if constexpr (CLASSED)
+                    fetch_class_keys<K::CLASS_BITS>(key_slot, cursor.tile(), cursor.part(), cursor.fresh(), lane);
                 else
                     fetch_keys<D>(key_slot, cursor.tile(), a.body.k, cursor.part(), lane);
             } else
@@ -388,15 +409,17 @@ __global__ void __launch_bounds__(32 * MOST_WARPS<D, NB, K>, 1) attend_kernel(co
     auto fetch_v = [&]() {
         if (cursor.more) {
             if (cursor.coded) {
-                if constexpr (V::KNOWN)
+                if constexpr (V::LOGS)
+                    fetch_log_values<V>(value_slot, cursor.tile() + K::TILE, cursor.part(), lane);
+                else if constexpr (V::KNOWN)
                     fetch_known_values<V>(value_slot, cursor.tile() + K::TILE, cursor.part(), lane);
                 else if constexpr (V::TABLED)
                     fetch_table_values(value_slot, cursor.tile(), a.body.v, cursor.part(), lane);
                 else
-                    fetch_body_values<D, V>(value_slot, cursor.tile(), a.body.v, cursor.part(), lane);
+                    fetch_body_values<D>(value_slot, cursor.tile(), a.body.v, cursor.part(), lane);
             } else
                 fetch_plain_values<D>(value_slot, cursor.tile(), a.plain.v, cursor.part(), lane);
-            cursor.unit += n_warps;
+            cursor.next(n_warps);
             cursor.find(warp);
         }
         copies_begun();
@@ -411,8 +434,9 @@ __global__ void __launch_bounds__(32 * MOST_WARPS<D, NB, K>, 1) attend_kernel(co
         index = share.next;
         walk.begin();
         const int n_body = seq.n_units[KVT_REGION_BODY], n_sink = seq.n_units[KVT_REGION_SINK], end = share.end;
+        const bool few = CLASSED && share.n_rows * a.call.group - share.column <= 4;
         bool settled = !coded;
-        for (int u = share.first + warp; u < end; u += n_warps) {
+        for (int u = Walked<CLASSED>::first(share, seq, warp); u < end; u = Walked<CLASSED>::next(seq, u, n_warps)) {
             const int region = u < n_body ? KVT_REGION_BODY : u < n_body + n_sink ? KVT_REGION_SINK : KVT_REGION_TAIL;
             const int count = u - (region == KVT_REGION_BODY   ? 0
                                    : region == KVT_REGION_SINK ? n_body
@@ -432,20 +456,39 @@ __global__ void __launch_bounds__(32 * MOST_WARPS<D, NB, K>, 1) attend_kernel(co
                     unpack_table_scales(key_slot, a.body.k, true, lane);
                     a.body.k.bits == 8 ? score_table<NB, true>(x, key_slot, a.body.k, body, lane)
                                        : score_table<NB, false>(x, key_slot, a.body.k, body, lane);
-                } else if constexpr (K::CLASS_BITS != 0) {
-                    score_class<NB, K::CLASS_BITS>(x, key_slot, body, lane);
+                } else if constexpr (CLASSED) {
+                    const bool fresh = u == share.first || !((seq.first_unit[region] + count) & 1);
+                    score_class<K::CLASS_BITS>(x, key_slot, plain.high + 2 * Queries<D, NB>::BYTES, fresh, few, lane);
                 } else {
                     score<D, NB>(x, key_slot, a.body.k, body, lane);
                 }
                 __syncwarp();
                 fetch_k();
-                walk.template to_powers<2>(x, factors + (a.rotated_k ? S::COLUMNS : 0));
-                if (row < seq.all.first[region] || row + KVT_CUDA_CODED_ROWS > seq.all.end[region])
-                    walk.template mask<2>(x, share, seq, region, false, row);
-                walk.template refer<2>(x);
+                const bool masked = row < seq.all.first[region] || row + KVT_CUDA_CODED_ROWS > seq.all.end[region];
+                float few_reference = 0;
+                if constexpr (CLASSED)
+                    if (few) {
+                        few_to_powers(walk, x, factors);
+                        if (masked) few_mask(walk, x, share, seq, region, row);
+                        few_reference = few_refer(walk, x);
+                    }
+                if (!few) {
+                    walk.template to_powers<2>(x, factors + (a.rotated_k ? S::COLUMNS : 0));
+                    if (masked) walk.template mask<2>(x, share, seq, region, false, row);
+                    walk.template refer<2>(x);
+                }
                 wait_for_copies<1>();
                 __syncwarp();
-                if constexpr (V::KNOWN) {
+                if constexpr (V::LOGS) {
+                    walk.fit_scale(unpack_log_values<V>(value_slot, lane), 0);
+                    __syncwarp();
+                    uint4 w[2][1][NB];
+                    if (few)
+                        few_weigh(walk, w, x, few_reference);
+                    else
+                        walk.weigh_known(w, x);
+                    walk.template mix_weighed<V>(w, value_slot);
+                } else if constexpr (V::KNOWN) {
                     const float2 most = __half22float2(halves_of(turn_known_values<V>(value_slot, lane)));
                     walk.fit_scale(fmaxf(most.x, most.y), 0);
                     __syncwarp();
@@ -478,9 +521,11 @@ __global__ void __launch_bounds__(32 * MOST_WARPS<D, NB, K>, 1) attend_kernel(co
         // After the last share the slots are free.
         float *area = share.next < 0 ? (float *)shared : handed;
         const int at_once = share.next < 0 ? n_warps : S::AT_ONCE;
-        if (K::KNOWN && index >= 0) first_query = load_query(a.call, a.call.shares[index], warp, lane);
+        if ((K::KNOWN || CLASSED) && index >= 0) first_query = load_query(a.call, a.call.shares[index], warp, lane);
         constexpr bool CODED = V::KNOWN && !V::FACTOR;
-        if (CODED && !settled) {
+        const bool turned =
+            V::LOGS && end > n_body; // by each warp, since plain rows are not; otherwise with all sums at once
+        if (CODED && !settled && !turned) {
             hand_in<D, NB, CODED>(a, walk.mixed, walk.reference, walk.up, share, area, at_once, states, warp, n_warps,
                                   &last);
         } else {

@@ -34,7 +34,7 @@ template <int BITS_, int GROUP_, bool BY_TOKEN_, bool ZERO_, bool FACTOR_> struc
 };
 // Values: groups are of channels.
 template <int BITS_, int GROUP_, bool ZERO_, bool FACTOR_> struct KnownValues {
-    static constexpr bool KNOWN = true, TABLED = false, FIXED = false, ZERO = ZERO_, FACTOR = FACTOR_;
+    static constexpr bool KNOWN = true, LOGS = false, TABLED = false, ZERO = ZERO_, FACTOR = FACTOR_;
     static constexpr int BITS = BITS_, GROUP = GROUP_, OFFSET = 1 << (BITS - 1);
     static constexpr int GROUPS = 128 / GROUP, IN_GROUP = GROUP / 32; // blocks
     static constexpr int HEAD = ZERO ? 512 : 256, CODES = 512 * BITS, PAYLOAD = CODES + (FACTOR ? 64 : 0);

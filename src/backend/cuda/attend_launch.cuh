@@ -85,9 +85,9 @@ using Kvarn4V = KnownValues<4, 128, true, true>;
     X(Q8K, Q8V)                                                                                                        \
     X(Q4K, Q4V)                                                                                                        \
     X(Kvarn4K, Kvarn4V)                                                                                                \
-    X(ClassKeys<4>, ZeroValues<FOUR>)                                                                                  \
-    X(ClassKeys<3>, ZeroValues<TWO>)                                                                                   \
-    X(ClassKeys<2>, ZeroValues<ONE>)                                                                                   \
+    X(ClassKeys<4>, LogValues<4>)                                                                                      \
+    X(ClassKeys<3>, LogValues<3>)                                                                                      \
+    X(ClassKeys<2>, LogValues<2>)                                                                                      \
     X(Tables, Tables)
 #if defined(__CUDACC__)
 #define X(K, V) extern template cudaError_t launch_one<128, 1, K, V>(Args *, cudaStream_t);
@@ -103,12 +103,11 @@ template <class T> bool is_known(const Side &side, bool rotated) {
            side.code_offset == (T::ZERO ? 0 : T::OFFSET) && !side.classed && !side.logs && !side.tabled &&
            rotated == T::FACTOR;
 }
-static inline Kind kind_of(const Side &side) { return side.bits == 4 ? FOUR : side.planes[1].width ? TWO : ONE; }
 template <class K, class V> bool is_known(const Args &args) {
     if constexpr (K::TABLED)
         return args.body.k.tabled && args.body.v.tabled;
     else if constexpr (K::CLASS_BITS != 0)
-        return args.body.k.classed && args.body.k.bits == K::CLASS_BITS && kind_of(args.body.v) == V::KIND;
+        return args.body.k.classed && args.body.k.bits == K::CLASS_BITS && args.body.v.bits == V::BITS;
     else
         return args.body.k.lane == K::BY_TOKEN && is_known<K>(args.body.k, args.rotated_k) &&
                is_known<V>(args.body.v, args.rotated_v);

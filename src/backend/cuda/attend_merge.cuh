@@ -6,7 +6,7 @@
 #ifndef BACKEND_CUDA_ATTEND_MERGE_CUH
 #define BACKEND_CUDA_ATTEND_MERGE_CUH
 
-#include "backend/cuda/attend_mix.cuh"
+#include "backend/cuda/attend_known.cuh"
 
 namespace kvt {
 
@@ -167,6 +167,8 @@ __device__ void hand_in(const Args &a, const Mixed<D, NB> &mixed, const float (&
     for (int j = 0; j < EACH; j++) {
         const int x = 4 * (threadIdx.x + j * 32 * n_warps), column = x / D, channel = x % D;
         if (x >= n_columns * D) break;
+        if constexpr (CODED && D == 128)
+            if (a.rotated_v) turn(sums[j], threadIdx.x % 32); // a column is a warp's
         if (share.n_parts == 1) {
             put_out<D, NB>(a, share, column, channel, top[j], sum[j], sums[j]);
         } else {

@@ -150,12 +150,10 @@ __device__ __forceinline__ void mix_kind(Mixed<D, NB> &mixed, uint32_t slot, con
                : mix_coded<D, NB, KIND, OFFSET>(mixed, slot, v, w, lane);
 }
 
-template <int D, int NB, class V>
+template <int D, int NB>
 __device__ __forceinline__ void mix(Mixed<D, NB> &mixed, uint32_t slot, const Side &v, const Weights<NB> (&w)[2],
                                     int lane) {
-    if constexpr (V::FIXED) {
-        mix_coded<D, NB, V::KIND, ZEROS>(mixed, slot, v, w, lane);
-    } else if (v.bits == 4) {
+    if (v.bits == 4) {
         mix_kind<D, NB, FOUR>(mixed, slot, v, w, lane);
     } else {
         v.planes[1].width ? mix_kind<D, NB, TWO>(mixed, slot, v, w, lane)

@@ -16,18 +16,13 @@ enum { MAX_BLOCKS = 8 };
 enum Kind { FOUR, ONE, TWO };
 
 // What a kernel knows of the keys and values of the body when it is compiled, if it is not all (attend_known.cuh): nothing; the middle one of three
-// widths of keys; that both are tables or floats; the kind of values with zeros. A kernel for any is 1.3 times slower: its code is long.
+// widths of keys; that both are tables or floats. A kernel for any is 1.3 times slower: its code is long.
 struct AnyCodes {
-    static constexpr bool KNOWN = false, TABLED = false, FIXED = false, BY_TOKEN = false, FACTOR = false;
+    static constexpr bool KNOWN = false, LOGS = false, TABLED = false, BY_TOKEN = false, FACTOR = false;
     static constexpr int CLASS_BITS = 0;
 };
-template <int BITS> struct ClassKeys : AnyCodes { static constexpr int CLASS_BITS = BITS; };
 struct Tables : AnyCodes {
     static constexpr bool TABLED = true;
-};
-template <Kind KIND_> struct ZeroValues : AnyCodes {
-    static constexpr bool FIXED = true;
-    static constexpr Kind KIND = KIND_;
 };
 
 // Codes that are 8-bit floats or index a table (attend_table.cuh): what they mean, and their scales.
@@ -179,9 +174,8 @@ __device__ __forceinline__ void fetch_keys(uint32_t slot, const char *tile, cons
     if (k.bits == 4) return fetch_coded_keys<D, true>(slot, tile, k, part, lane);
     fetch_coded_keys<D, false>(slot, tile, k, part, lane);
 }
-template <int D, class V>
+template <int D>
 __device__ __forceinline__ void fetch_values(uint32_t slot, const char *tile, const Side &v, int part, int lane) {
-    if constexpr (V::FIXED) return fetch_coded_values<D, V::KIND == FOUR>(slot, tile, v, part, lane);
     if (v.bits == 4) return fetch_coded_values<D, true>(slot, tile, v, part, lane);
     fetch_coded_values<D, false>(slot, tile, v, part, lane);
 }

@@ -52,6 +52,14 @@ __device__ __forceinline__ void mma(float (&d)[4], uint32_t a0, uint32_t a1, uin
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
         : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
 }
+// d += A B of whole numbers, 16 rows x 32 terms x 8 columns; A of bytes without a sign, B of bytes with one. a0, a1: rows r, r + 8 of terms 4 c ..,
+// a2, a3: of terms 16 + 4 c ...
+__device__ __forceinline__ void mma_bytes(uint32_t (&d)[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3,
+                                          uint32_t b0, uint32_t b1) {
+    asm("mma.sync.aligned.m16n8k32.row.col.s32.u8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+        : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
+        : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+}
 __device__ __forceinline__ uint32_t transpose8x8(uint32_t a) {
     uint32_t d;
     asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(d) : "r"(a));
@@ -107,6 +115,12 @@ __device__ __forceinline__ void store2(uint32_t address, const uint2 &v) {
 __device__ __forceinline__ void store_word(uint32_t address, uint32_t x) {
     asm volatile("st.shared.u32 [%0], %1;" ::"r"(address), "r"(x) : "memory");
 }
+__device__ __forceinline__ void store_half(uint32_t address, uint32_t x) {
+    asm volatile("st.shared.u16 [%0], %1;" ::"r"(address), "h"((uint16_t)x) : "memory");
+}
+__device__ __forceinline__ void store_byte(uint32_t address, uint32_t x) {
+    asm volatile("st.shared.u8 [%0], %1;" ::"r"(address), "r"(x) : "memory");
+}
 // 16 bytes from global to shared memory, in the background
 __device__ __forceinline__ void copy16(uint32_t to, const void *from) {
     asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
@@ -115,6 +129,12 @@ __device__ __forceinline__ void copy16(uint32_t to, const void *from) {
 template <int TO, int FROM> __device__ __forceinline__ void copy16_at(uint32_t to, const void *from) {
     asm volatile("cp.async.cg.shared.global.L2::128B [%0+%2], [%1+%3], 16;" ::"r"(to), "l"(from), "n"(TO), "n"(FROM)
                  : "memory");
+}
+// (~x & mask) | rest, of which the compiler makes more than one operation.
+__device__ __forceinline__ uint32_t put_turned(uint32_t x, uint32_t mask, uint32_t rest) {
+    uint32_t y;
+    asm("lop3.b32 %0, %1, %2, %3, 0xae;" : "=r"(y) : "r"(x), "r"(mask), "r"(rest));
+    return y;
 }
 __device__ __forceinline__ void copies_begun() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 template <int N> __device__ __forceinline__ void wait_for_copies() { // until N groups are on their way

@@ -150,6 +150,49 @@ static void test_fused(void **state) {
     }
 }
 
+/* ---- company ----------------------------------------------------------------------------------------------------------- */
+
+/* What n vectors of a trial give. */
+static void give(float *y, const struct trial *t, kvt_fused_fn fn, int n) {
+    struct kvt_noise noise[MOST] = {{0, 0}};
+    memcpy(y, t->before, (size_t)(MOST * t->ld_y) * sizeof *y);
+    fn(&(struct kvt_fused){&t->tile, t->bytes, t->bytes, n, t->x, t->ld_x, y, t->ld_y, NULL, noise, 0});
+}
+
+/* With scales for each term, what a vector gives does not depend on one of zeros beside it. 4 and 8 vectors may have a function that knows
+ * their shape, where 3 and 7 have none. */
+static void test_company(void **state) {
+    (void)state;
+    static const char *const names[] = {"kivi2g32",   "kivi4g32", "kivi4g64", "kivi8g32",
+                                        "affine4g64", "kvarn4",   "kvarn2"};
+    struct kvt_rng rng = {13};
+    for (int l = 0; l < KVT_LEVEL_COUNT; l++) {
+        if (!kvt_fused_table[l] || !kvt_level_runs((enum kvt_level)l)) continue;
+        for (size_t i = 0; i < 2 * KVT_ARRAY_LEN(names); i++)
+            for (int side = 0; side < KVT_SIDE_COUNT; side++) {
+                const struct kvt_codec *codec;
+                struct trial t;
+                assert_int_equal(kvt_codec_parse(&codec, names[i / 2], NULL), KVT_OK);
+                do {
+                    trial_init(&t, codec, (enum kvt_side)side, i % 2 ? 256 : 128, &rng);
+                    if (t.n == MOST) break;
+                    trial_finish(&t);
+                } while (true);
+                float *few = take((size_t)(MOST * t.ld_y)), *many = take((size_t)(MOST * t.ld_y));
+                for (int n = 4; t.tile.kind == KVT_TILE_FOLD && n <= MOST; n += 4) {
+                    memset(t.x + (n - 1) * t.ld_x, 0, (size_t)t.tile.n_terms * sizeof *t.x);
+                    give(many, &t, kvt_fused_table[l], n);
+                    give(few, &t, kvt_fused_table[l], n - 1);
+                    for (int v = 0; v < n - 1; v++)
+                        assert_memory_equal(many + v * t.ld_y, few + v * t.ld_y, (size_t)t.tile.n_lanes * sizeof *few);
+                }
+                free(few);
+                free(many);
+                trial_finish(&t);
+            }
+    }
+}
+
 /* ---- kernels with one fault each, which the trials must find ----------------------------------------------------------- */
 
 static kvt_fused_fn best(void) { return kvt_kernels_select(kvt_level_best()).fused; }
@@ -202,6 +245,7 @@ static void test_broken(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_fused), cmocka_unit_test(test_broken)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_fused), cmocka_unit_test(test_company),
+                                       cmocka_unit_test(test_broken)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

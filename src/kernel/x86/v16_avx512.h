@@ -27,6 +27,8 @@ enum {
 #define CHAINS(n) ((n) == 1 ? 4 : (n) == 2 ? 4 : (n) == 4 ? 2 : 1)
 /* Numbers of vectors that are rounded together. */
 #define EACH_FOLD_SIZE(X, Y) X(Y, 1) X(Y, 2) X(Y, 4)
+/* Numbers of vectors for which whole rounds have a function of their own. */
+#define EACH_KNOWN_SIZE(X, Y) X(Y, 1) X(Y, 4) X(Y, 8)
 /* What there is of the kernels for eight vectors. */
 #define EACH_DOT_8(X)   EACH_DOT(X, 8)
 #define EACH_CLASS_8(X) EACH_CLASS(X, 8)

@@ -18,6 +18,11 @@ static inline void load_f16_row(float *row, const unsigned char *from, int n) {
 #define NAME(op)                   kvt_##op##_neon
 #define LOAD_F16_ROW(row, from, n) load_f16_row(row, from, n)
 #include "kernel/encode.inc"
+
+#include "kernel/encode_vu.inc"
+
+#include "kernel/encode_kq.inc"
+
 #include "kernel/fold.inc"
 #include "kernel/unpack.inc"
 

@@ -130,9 +130,11 @@ typedef vw vq;
 
 INLINE vw vw_choose(vw mask, vw a, vw b) { return (vw)vbslq_u32((uint32x4_t)mask, (uint32x4_t)a, (uint32x4_t)b); }
 
-INLINE void vw_spread(vw words[32 / VW], const uint8_t *codes, int second, const vw places[4]) {
-    for (int k = 0; k < 8; k++)
-        words[k] = (vw)vqtbl1q_u8(vld1q_u8(codes + 32 * second + k / 4 * 16), (uint8x16_t)places[k % 4]);
+INLINE void vw_spread(vw words[32 / VW], const uint8_t *codes, int second, const vw places[4], int down, unsigned up) {
+    for (int k = 0; k < 8; k += 4) {
+        const vw all = (vw)vreinterpretq_u32_u8(vld1q_u8(codes + 32 * second + k * 4)) >> down << up;
+        for (int i = 0; i < 4; i++) words[k + i] = (vw)vqtbl1q_u8((uint8x16_t)all, (uint8x16_t)places[i]);
+    }
 }
 
 INLINE void vq_of_row(vq even[2], vq odd[2], const uint8_t *codes) {

@@ -27,6 +27,7 @@ INLINE vn vh_dot(vh a, vh b) {
     const int16x8_t x = (int16x8_t)a, y = (int16x8_t)b;
     return (vn)vpaddq_s32(vmull_s16(vget_low_s16(x), vget_low_s16(y)), vmull_high_s16(x, y));
 }
+INLINE vn vn_add_dot(vn sum, vh a, vh b) { return sum + vh_dot(a, b); }
 
 INLINE vn vn_load(const int32_t *p) { return (vn)vld1q_s32(p); }
 INLINE void vn_store(int32_t *p, vn a) { vst1q_s32(p, (int32x4_t)a); }

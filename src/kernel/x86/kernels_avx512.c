@@ -7,7 +7,6 @@
 #include "kernel/table.h"
 #include "kernel/x86/v32_avx512.h"
 #include "kernel/x86/vf_avx512.h"
-#include "kernel/x86/vh.h"
 
 /* n is 32 or 16. */
 static inline void load_f16_row(float *row, const unsigned char *from, int n) {

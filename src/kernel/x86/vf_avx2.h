@@ -110,10 +110,11 @@ typedef uint32_t vw __attribute__((vector_size(4 * VW)));
 /* a where mask is set, b elsewhere. */
 INLINE vw vw_choose(vw mask, vw a, vw b) { return (a & mask) | (b & ~mask); }
 
-/* Each code of one group of 32, the first or the second, in a word of its own: in one of its bytes. places[k], in every four words:
- * where quad k of 16 codes is, and 0x80 for the other bytes. */
-INLINE void vw_spread(vw words[32 / VW], const uint8_t *codes, int second, const vw places[4]) {
-    const __m256i all = _mm256_loadu_si256((const __m256i *)(const void *)(codes + 32 * second));
+/* Each code of one group of 32, the first or the second, in a word of its own: in one of its bytes, down and up by so many bits, and what bits of
+ * other codes come by that. places[k], in every four words: where quad k of 16 codes is, and 0x80 for the other bytes. */
+INLINE void vw_spread(vw words[32 / VW], const uint8_t *codes, int second, const vw places[4], int down, unsigned up) {
+    const vw from = (vw)_mm256_loadu_si256((const __m256i *)(const void *)(codes + 32 * second));
+    const __m256i all = (__m256i)(from >> down << up);
     for (int k = 0; k < 4; k++) words[k] = (vw)_mm256_shuffle_epi8(all, (__m256i)places[k]);
 }
 

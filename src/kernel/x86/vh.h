@@ -29,6 +29,9 @@ INLINE vh vh_part(vh a, vh b) { return (vh)_mm256_mulhrs_epi16((__m256i)a, (__m2
 /* In lane i: a[2i] * b[2i] + a[2i + 1] * b[2i + 1]. */
 INLINE vn vh_dot(vh a, vh b) { return (vn)_mm256_madd_epi16((__m256i)a, (__m256i)b); }
 
+/* sum + vh_dot(a, b). */
+INLINE vn vn_add_dot(vn sum, vh a, vh b) { return sum + vh_dot(a, b); }
+
 INLINE vn vn_load(const int32_t *p) { return (vn)_mm256_loadu_si256((const __m256i *)(const void *)p); }
 INLINE void vn_store(int32_t *p, vn a) { _mm256_storeu_si256((__m256i *)(void *)p, (__m256i)a); }
 INLINE vn vn_set(int32_t x) { return (vn)_mm256_set1_epi32(x); }

@@ -133,7 +133,7 @@ static enum kvt_status read_sampling(struct kvt_sample_options *out, const json_
     KVT_TRY(read_number(&min_p, body, "min_p", 0, 1, err));
     KVT_TRY(read_integer(&top_k, body, "top_k", -1, 1 << 30, err));
     KVT_TRY(read_integer(&seed, body, "seed", INT64_MIN, INT64_MAX, err));
-    if (top_p == 0) { /* no probability is left but of the likeliest */
+    if ((float)top_p == 0) { /* no probability is left but of the likeliest */
         top_p = 1;
         top_k = 1;
     }

@@ -107,11 +107,16 @@ int main(void) {
     }
     q = take(GROUP * n);
     for (size_t j = 0; j < GROUP * n; j++) q[j] = kvt_rng_normal(&rng);
-    const int n_failed = try_case("kivi4g32", 128, 128, 128, 0) + try_case("affine4g64", 128, 0, 0, 0) +
-                         try_case("f16", 128, 0, 0, 0) + try_case("kivi8g64", 64, 128, 30, 200) +
-                         try_case("q8_0", 256, 0, 64, 0) + try_case("kvarn4", 128, 128, 128, 0);
+    static const struct {
+        const char *kv;
+        int d, sink, tail, window;
+    } cases[] = {{"kivi4g32", 128, 128, 128, 0}, {"affine4g64", 128, 0, 0, 0}, {"f16", 128, 0, 0, 0},
+                 {"kivi8g64", 64, 128, 30, 200}, {"q8_0", 256, 0, 64, 0},      {"kvarn4", 128, 128, 128, 0}};
+    int n_failed = 0;
+    for (size_t i = 0; i < KVT_ARRAY_LEN(cases); i++)
+        n_failed += try_case(cases[i].kv, cases[i].d, cases[i].sink, cases[i].tail, cases[i].window) > 0;
     for (int i = 0; i < 3; i++) free(rows[i]);
     free(q);
-    printf("%d failed\n", n_failed);
+    printf("%d passed, %d failed\n", (int)KVT_ARRAY_LEN(cases) - n_failed, n_failed);
     return n_failed ? 1 : 0;
 }

@@ -38,27 +38,26 @@ static void reports(char *text, size_t size, const char *const *what, int n, dou
     fclose(file);
 }
 
+static void expect(const char *const *what, int n, double seconds, bool quiet, const char *text) {
+    char said[400];
+    reports(said, sizeof said, what, n, seconds, quiet);
+    assert_string_equal(said, text);
+}
+
 static void lines_in_a_file(void **state) {
     static const char *const what[] = {"filling", "filling", "measuring", "measuring"};
-    char text[400];
     (void)state;
-    reports(text, sizeof text, what, 4, 20, false);
-    assert_string_equal(text, "kvtile: filling, 50 % done, 0:20 left\nkvtile: measuring, 75 % done\n");
-    reports(text, sizeof text, what, 4, 20, true);
-    assert_string_equal(text, "");
-    reports(text, sizeof text, what, 4, 4, false);
-    assert_string_equal(text, "");
+    expect(what, 4, 20, false, "kvtile: filling, 50 % done, 0:20 left\nkvtile: measuring, 75 % done\n");
+    expect(what, 4, 20, true, "");
+    expect(what, 4, 4, false, "");
 }
 
 /* Work that begins a minute after other work has ended is not late. */
 static void work_begins_anew(void **state) {
     static const char *const what[] = {"prompt", NULL, "prompt", "prompt"};
-    char text[400];
     (void)state;
-    reports(text, sizeof text, what, 3, 60, false);
-    assert_string_equal(text, "");
-    reports(text, sizeof text, what, 4, 60, false);
-    assert_string_equal(text, "");
+    expect(what, 3, 60, false, "");
+    expect(what, 4, 60, false, "");
 }
 
 int main(void) {

@@ -25,8 +25,7 @@ template <int D, int NB, class K>
 constexpr int MOST_WARPS =
     K::KNOWN || K::CLASS_BITS != 0 || Shape<D, NB>::MOST_WARPS < 8 ? Shape<D, NB>::MOST_WARPS : 8;
 
-// Where a warp is in the block's shares: the unit that it fetches next, and the address of its page, which is fetched a unit earlier.
-// PAIRS: a warp takes both units of a tile of the body one after the other.
+// Which units of a share a warp takes: each n_warps-th. PAIRS: both units of a tile of the body, one after the other.
 template <bool PAIRS> struct Walked {
     static __device__ __forceinline__ int first(const kvt_cuda_share &share, const kvt_cuda_seq &seq, int warp) {
         if (!PAIRS) return share.first + warp;
@@ -38,6 +37,7 @@ template <bool PAIRS> struct Walked {
     }
 };
 
+// Where a warp is in the block's shares: the unit that it fetches next, and the address of its page, which is fetched a unit earlier.
 template <bool PAIRS> struct Cursor {
     const Args &a;
     int next_share, begin = 0, unit = 0, end = 0; // of the share

@@ -69,6 +69,17 @@ static int take_units(struct plan *plan, const struct kvt_cuda_seq *seq, int at,
     return at - first;
 }
 
+/* Units from `at` on of a head go to a share, as the head's next part; returns where they end. */
+static int put_part(struct plan *plan, int share, const struct kvt_cuda_share *what, int at, int n, int first_slot) {
+    plan->shares[share] = *what;
+    plan->shares[share].first = at;
+    plan->shares[share].end = at + n;
+    plan->shares[share].next = -1;
+    plan->shares[share].slot = plan->n_slots++;
+    plan->shares[share].first_slot = first_slot;
+    return at + n;
+}
+
 /* All units of a head: parts of it go to this block and those after it. A part that is not the first begins its block, and so lies at the
  * block's number. */
 static bool add_head(struct plan *plan, const struct kvt_cuda_seq *seq, const struct kvt_cuda_share *what,
@@ -83,12 +94,7 @@ static bool add_head(struct plan *plan, const struct kvt_cuda_seq *seq, const st
         const int i = new_share(plan), n = i < 0 ? 0 : take_units(plan, seq, at, cost);
         if (i < 0) return false;
         if (first_share < 0) first_share = i, first_block = plan->block;
-        plan->shares[i] = *what;
-        plan->shares[i].first = at;
-        plan->shares[i].end = at += n;
-        plan->shares[i].next = -1;
-        plan->shares[i].slot = plan->n_slots++;
-        plan->shares[i].first_slot = first_slot;
+        at = put_part(plan, i, what, at, n, first_slot);
     }
     const int n_parts = plan->n_slots - first_slot;
     plan->shares[first_share].n_parts = n_parts;
@@ -97,7 +103,7 @@ static bool add_head(struct plan *plan, const struct kvt_cuda_seq *seq, const st
 }
 
 /* The same where the head has blocks to itself: each takes an equal share of what is left of it, and a unit at least. */
-static bool add_head_alone(struct plan *plan, const struct kvt_cuda_seq *seq, const struct kvt_cuda_share *what,
+static void add_head_alone(struct plan *plan, const struct kvt_cuda_seq *seq, const struct kvt_cuda_share *what,
                            const int cost[KVT_REGION_COUNT]) {
     const int end = n_units(seq), n_parts = plan->blocks_of_head, first_slot = plan->n_slots;
     int64_t left = head_cost(seq, cost);
@@ -108,15 +114,9 @@ static bool add_head_alone(struct plan *plan, const struct kvt_cuda_seq *seq, co
         plan->end = before + kvt_div_up(left, others + 1);
         const int taken = take_units(plan, seq, at, cost), n = others ? KVT_MIN(taken, end - others - at) : end - at;
         left -= plan->done - before;
-        plan->shares[i] = *what;
-        plan->shares[i].first = at;
-        plan->shares[i].end = at += n;
-        plan->shares[i].next = -1;
-        plan->shares[i].slot = plan->n_slots++;
-        plan->shares[i].first_slot = first_slot;
+        at = put_part(plan, i, what, at, n, first_slot);
         plan->shares[i].n_parts = n_parts;
     }
-    return true;
 }
 
 /* Whether blocks can take whole heads, or heads whole blocks. */
@@ -153,7 +153,10 @@ int kvt_cuda_attend_plan(struct kvt_cuda_share *shares, int max_shares, int *n_s
                                                     .n_rows = seqs[s].n_rows,
                                                     .column = column,
                                                     .counter = counter++};
-                if (!(plan.blocks_of_head ? add_head_alone : add_head)(&plan, &seqs[s], &what, cost)) return -1;
+                if (plan.blocks_of_head)
+                    add_head_alone(&plan, &seqs[s], &what, cost);
+                else if (!add_head(&plan, &seqs[s], &what, cost))
+                    return -1;
             }
     *n_slots = plan.n_slots;
     *n_blocks = plan.block + 1;

@@ -1,11 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Attention of one decode step: kvtile beside MLX and PyTorch, on the same rows, in turn.
+"""Attention: kvtile beside llama.cpp, MLX and PyTorch, on the same rows, in turn.
 
-    python3 bench/peers.py [--rows N,N...] [--threads N,N...] [--rounds N] [--peer NAME]... [--kv SCHEME]...
+    python3 bench/peers.py [--rows N,N...] [--queries N] [--threads N,N...] [--rounds N] [--peer NAME]... [--kv SCHEME]...
         [--json] [--model MODEL.gguf]
 
-32 query heads, 8 KV heads of 128, one query row. Compared are, as their users call them:
+32 query heads, 8 KV heads of 128; one query row, or --queries of them (prefill), the last rows, each of which sees all rows up to
+its own. Compared are, as their users call them:
+
+  llama_cpp f16 q8_0 q4_0  llama.cpp's flash attention (ggml_flash_attn_ext on the CPU), by its types of caches
 
   mlx f16        mx.fast.scaled_dot_product_attention on an f16 cache, on the CPU
   mlx 4bit 8bit  mlx-lm's attention over its quantized caches (group 64): quantized_matmul, softmax, quantized_matmul
@@ -16,12 +19,14 @@
 Each round runs every one of them after another, so that a slow phase of the machine hits all; ratios are taken within a round. Each has as
 many caches, used in turn, as are together four times as large as the last-level cache. Threads are those that a library is told to
 use; MLX has one for most of this, whatever it is told. Every library runs in a process of its own, which sleeps while the others run.
-`error` is the output's root mean square error over the result in double precision, on the rows as they were before any rounding.
+`error` is the output's root mean square error over the result in double precision, on the rows as they were before any rounding;
+with --queries it is that of the last row, and kvtile's the one it has with a single row.
 
 With --model, bench/engine.py compares whole models with llama-cpp-python afterwards. All that is needed comes from PyPI; what is not
 installed is left out and named: python3 -m pip install numpy 'mlx[cpu]' torch llama-cpp-python
 """
 import argparse
+import ctypes
 import importlib.metadata
 import importlib.util
 import json
@@ -36,7 +41,7 @@ HEADS, KV_HEADS, SIZE = 32, 8, 128
 GQA = HEADS // KV_HEADS
 SAMPLES, SECONDS = 9, 0.5  # of one variant in one round: at most so many, and no more after so long
 KVTILE = ("kivi4g32", "f16")  # what ratios are taken to
-PIP = {"mlx": "'mlx[cpu]'", "torch": "torch", "numpy": "numpy"}
+PIP = {"llama_cpp": "llama-cpp-python", "mlx": "'mlx[cpu]'", "torch": "torch", "numpy": "numpy"}
 
 
 def stop(sentence):
@@ -101,14 +106,117 @@ class Rows:
 
 # ---- the libraries, each in a process of its own -----------------------------------------------------------------------
 
+def sees(np, queries, n):
+    """[queries, n]: what each of the last rows sees."""
+    return np.arange(n) <= np.arange(n - queries, n)[:, None]
+
+
+class Llama:
+    """ggml by the library that llama-cpp-python brings. Keys and values lie row by row, all heads of a row together, as in its cache."""
+    variants = prefill_variants = ("f16", "q8_0", "q4_0")
+    TYPES = {"f16": (1, 1, 2), "q8_0": (8, 32, 34), "q4_0": (2, 32, 18)}  # ggml's number, elements and bytes of a block
+    F32, F16 = 0, 1
+
+    class Init(ctypes.Structure):
+        _fields_ = [("size", ctypes.c_size_t), ("memory", ctypes.c_void_p), ("no_alloc", ctypes.c_bool)]
+
+    class Plan(ctypes.Structure):
+        """The beginning of ggml_cplan, with room for what follows."""
+        _fields_ = [("work_size", ctypes.c_size_t), ("work", ctypes.c_void_p), ("rest", ctypes.c_byte * 128)]
+
+    class PoolParams(ctypes.Structure):
+        """ggml_threadpool_params, with room for more."""
+        _fields_ = [("all", ctypes.c_byte * 1024)]
+
+    def __init__(self, rows, threads, queries):
+        self.rows, self.threads, self.queries = rows, threads, queries
+        self.version = importlib.metadata.version("llama-cpp-python")
+        folder = os.path.join(importlib.util.find_spec("llama_cpp").submodule_search_locations[0], "lib")
+        self.base, self.cpu = (ctypes.CDLL(os.path.join(folder, f"lib{name}.so"), mode=ctypes.RTLD_GLOBAL)
+                               for name in ("ggml-base", "ggml-cpu"))
+        pointer, base, cpu = ctypes.c_void_p, self.base, self.cpu
+        for function in ("ggml_init", "ggml_new_tensor_3d", "ggml_permute", "ggml_flash_attn_ext", "ggml_new_graph", "ggml_get_data"):
+            getattr(base, function).restype = pointer
+        base.ggml_init.argtypes = [self.Init]
+        base.ggml_new_tensor_3d.argtypes = [pointer, ctypes.c_int] + 3 * [ctypes.c_int64]
+        base.ggml_permute.argtypes = [pointer, pointer] + 4 * [ctypes.c_int]
+        base.ggml_flash_attn_ext.argtypes = 5 * [pointer] + 3 * [ctypes.c_float]
+        base.ggml_build_forward_expand.argtypes = [pointer, pointer]
+        base.ggml_quantize_chunk.argtypes = [ctypes.c_int, pointer, pointer] + 3 * [ctypes.c_int64] + [pointer]
+        for function in ("ggml_new_graph", "ggml_get_data", "ggml_free"):
+            getattr(base, function).argtypes = [pointer]
+        cpu.ggml_threadpool_new.restype, cpu.ggml_threadpool_new.argtypes = pointer, [pointer]
+        base.ggml_threadpool_params_default.restype, base.ggml_threadpool_params_default.argtypes = self.PoolParams, [ctypes.c_int]
+        cpu.ggml_graph_plan.restype, cpu.ggml_graph_plan.argtypes = self.Plan, [pointer, ctypes.c_int, pointer]
+        cpu.ggml_graph_compute.argtypes = [pointer, pointer]
+        cpu.ggml_cpu_init()
+        params = base.ggml_threadpool_params_default(threads)
+        self.pool = cpu.ggml_threadpool_new(ctypes.byref(params))
+
+    def bytes(self, variant, n):
+        _, elements, size = self.TYPES[variant]
+        return 2 * KV_HEADS * n * SIZE // elements * size
+
+    def tensor(self, context, kind, sizes, array):
+        """A tensor of these sizes, the fastest first, holding the array's bytes."""
+        out = self.base.ggml_new_tensor_3d(context, kind, *sizes)
+        array = self.rows.np.ascontiguousarray(array)
+        ctypes.memmove(self.base.ggml_get_data(out), array.ctypes.data, array.nbytes)
+        return out
+
+    def packed(self, variant, side):
+        """The different rows of a side as bytes, one row of all heads after the other."""
+        np, (kind, elements, size) = self.rows.np, self.TYPES[variant]
+        if kind == self.F16:
+            return side.astype(np.float16)
+        side = np.ascontiguousarray(side)
+        out = np.empty((len(side), side[0].size // elements * size), dtype=np.uint8)
+        self.base.ggml_quantize_chunk(kind, side.ctypes.data, out.ctypes.data, 0, side.size // SIZE, SIZE, None)
+        return out
+
+    def make(self, variant, n):
+        np, base, kind = self.rows.np, self.base, self.TYPES[variant][0]
+        padded = -(-self.queries // 64) * 64
+        context = base.ggml_init(self.Init(self.bytes(variant, n) + 2 * n * padded + 8 * HEADS * SIZE * self.queries + (1 << 20), None, False))
+        take = np.arange(n) % self.rows.N
+        k, v = (base.ggml_permute(context, self.tensor(context, kind, (SIZE, KV_HEADS, n), self.packed(variant, side)[take]), 0, 2, 1, 3)
+                for side in (self.rows.k, self.rows.v))
+        q = self.tensor(context, self.F32, (SIZE, self.queries, HEADS), np.repeat(self.rows.q[:, None], self.queries, axis=1))
+        mask = np.zeros((padded, n), dtype=np.float16)
+        mask[:self.queries][~sees(np, self.queries, n)] = -np.inf
+        mask = self.tensor(context, self.F16, (n, padded, 1), mask)
+        out = base.ggml_flash_attn_ext(context, q, k, v, mask, SIZE**-0.5, 0, 0)
+        graph = base.ggml_new_graph(context)
+        base.ggml_build_forward_expand(graph, out)
+        plan = self.cpu.ggml_graph_plan(graph, self.threads, self.pool)
+        work = ctypes.create_string_buffer(plan.work_size + 64)
+        plan.work = ctypes.addressof(work)
+        return context, graph, plan, work, out
+
+    def attend(self, variant, cache):
+        _, graph, plan, _, out = cache
+        if self.cpu.ggml_graph_compute(graph, ctypes.byref(plan)) != 0:
+            stop("ggml_graph_compute failed")
+        return out
+
+    def array(self, out):
+        """Of the last row: the output is [query row, head, element]."""
+        data = (ctypes.c_float * (self.queries * HEADS * SIZE)).from_address(self.base.ggml_get_data(out))
+        return self.rows.np.array(data).reshape(self.queries, HEADS, SIZE)[-1]
+
+    def free(self, cache):
+        self.base.ggml_free(cache[0])
+
+
 class Mlx:
     variants = ("f16", "4bit", "8bit")
 
-    def __init__(self, rows, threads):
+    def __init__(self, rows, threads, queries):
+        del threads, queries  # the first has no effect here, the second is 1
         import mlx.core as mx
         mx.set_default_device(mx.cpu)
         self.mx, self.rows = mx, rows
-        self.version, self.threads = importlib.metadata.version("mlx"), threads
+        self.version = importlib.metadata.version("mlx")
         self.q = mx.array(rows.q[None, :, None, :]).astype(mx.float16)
 
     def bytes(self, variant, n):
@@ -142,11 +250,12 @@ class Mlx:
 
 class Torch:
     variants = ("bf16", "bf16 folded", "f32", "f32 folded")
+    prefill_variants = ("bf16", "f32")
 
-    def __init__(self, rows, threads):
+    def __init__(self, rows, threads, queries):
         import torch
         torch.set_num_threads(threads)
-        self.torch, self.rows = torch, rows
+        self.torch, self.rows, self.queries = torch, rows, queries
         self.version = torch.__version__
 
     def type(self, variant):
@@ -156,35 +265,46 @@ class Torch:
         return 2 * KV_HEADS * n * SIZE * (2 if variant[0] == "b" else 4)
 
     def make(self, variant, n):
-        caches = self.rows.cache(n)
-        return [self.torch.from_numpy(self.rows.np.ascontiguousarray(x)[None]).to(self.type(variant)) for x in caches]
-
-    def attend(self, variant, cache):
-        torch = self.torch
+        np, torch = self.rows.np, self.torch
         folded = variant.endswith("folded")
         shape = (1, KV_HEADS, GQA, SIZE) if folded else (1, HEADS, 1, SIZE)
-        q = torch.from_numpy(self.rows.q).reshape(shape).to(self.type(variant))
-        with torch.inference_mode():
-            return torch.nn.functional.scaled_dot_product_attention(q, *cache, enable_gqa=not folded)
+        q = torch.from_numpy(self.rows.q).reshape(shape).to(self.type(variant)).repeat(1, 1, self.queries, 1)
+        k, v = (torch.from_numpy(np.ascontiguousarray(x)[None]).to(self.type(variant)) for x in self.rows.cache(n))
+        mask = torch.from_numpy(sees(np, self.queries, n)) if self.queries > 1 else None
+        return q, k, v, mask, not folded
+
+    def attend(self, variant, cache):
+        q, k, v, mask, gqa = cache
+        with self.torch.inference_mode():
+            return self.torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask, enable_gqa=gqa)
 
     def array(self, out):
-        return out.float().numpy().reshape(HEADS, SIZE)
+        heads = out if out.shape[1] == KV_HEADS else out[:, :, -1]
+        return heads.float().numpy().reshape(HEADS, SIZE)
 
 
-LIBRARIES = {"mlx": Mlx, "torch": Torch}
+LIBRARIES = {"llama_cpp": Llama, "mlx": Mlx, "torch": Torch}
 
 
-def work(name, threads):
+def variants(name, queries):
+    """What a library is compared with: MLX on the CPU would take minutes for many query rows."""
+    library = LIBRARIES[name]
+    return library.variants if queries == 1 else getattr(library, "prefill_variants", ())
+
+
+def work(name, threads, queries):
     """Answers each line {"variant", "rows", "sample"} with one of times; keeps the caches of the last one."""
     import numpy as np
     rows = Rows(np)
-    library = LIBRARIES[name](rows, threads)
+    library = LIBRARIES[name](rows, threads, queries)
     print(json.dumps({"version": library.version}), flush=True)
     made, caches = None, []
     for line in sys.stdin:
         ask = json.loads(line)
         variant, n = ask["variant"], ask["rows"]
         if made != (variant, n):
+            for cache in caches if hasattr(library, "free") else ():
+                library.free(cache)
             caches = []  # gone before others are made
             count = max(2, -(-4 * cache_bytes() // library.bytes(variant, n)))
             caches = [library.make(variant, n) for _ in range(count)]
@@ -201,11 +321,11 @@ def work(name, threads):
 
 
 class Worker:
-    def __init__(self, name, threads):
+    def __init__(self, name, threads, queries):
         self.name = name
         count = str(threads)
         env = dict(os.environ, OMP_NUM_THREADS=count, OPENBLAS_NUM_THREADS=count, MKL_NUM_THREADS=count)
-        command = [sys.executable, os.path.abspath(__file__), "--worker", name, "--threads", count]
+        command = [sys.executable, os.path.abspath(__file__), "--worker", name, "--threads", count, "--queries", str(queries)]
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env)
         self.version = self.answer()["version"]
 
@@ -226,9 +346,11 @@ class Worker:
 
 # ---- kvtile ------------------------------------------------------------------------------------------------------------
 
-def run_kvtile(args, what, rows, threads, rounds):
+def run_kvtile(args, what, rows, threads, rounds, queries=1):
     command = [args.kvtile, "bench", what, "--rows", str(rows), "--threads", str(threads), "--gqa", str(GQA),
                "--kv-heads", str(KV_HEADS), "--head-size", str(SIZE), "--rounds", str(rounds), "--json", "-q"]
+    if queries > 1:
+        command += ["--queries", str(queries)]
     for kv in args.kv:
         command += ["--kv", kv]
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False)
@@ -257,10 +379,10 @@ def measure(args, workers, errors, rows, threads):
         if sys.stderr.isatty():
             print(f"\r{rows} rows, {threads} threads, round {i + 1} of {args.rounds} ", end="", file=sys.stderr, flush=True)
         for (name, count), worker in workers.items():
-            for variant in LIBRARIES[name].variants if count == threads else ():
+            for variant in variants(name, args.queries) if count == threads else ():
                 got = worker.sample(variant, rows)
                 add(f"{name} {variant}", got["us"], got["error"], got["bytes"])
-        for row in run_kvtile(args, "attention", rows, threads, 15)["rows"]:
+        for row in run_kvtile(args, "attention", rows, threads, 15 if args.queries == 1 else 3, args.queries)["rows"]:
             add(f"kvtile {row['kv']}", [row["us"]], errors[row["kv"]], row["bytes"])
     out = []
     for name, s in samples.items():
@@ -286,11 +408,13 @@ def table(results):
     return "\n".join(lines)
 
 
-def start_workers(names, threads):
+def start_workers(names, threads, queries):
     workers, missing = {}, []
     for name in names:
+        if not variants(name, queries):
+            continue
         if importlib.util.find_spec(name):
-            workers.update({(name, count): Worker(name, count) for count in threads})
+            workers.update({(name, count): Worker(name, count, queries) for count in threads})
         else:
             missing.append(name)
     return workers, missing
@@ -304,6 +428,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=numbers, default=[1024, 4096, 32768], metavar="N,N...")
     parser.add_argument("--threads", type=numbers, default=[1, 2], metavar="N,N...")
+    parser.add_argument("--queries", type=int, default=1, metavar="N", help="query rows: 1, or many for prefill")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--peer", action="append", choices=LIBRARIES, help="what to compare with (all that are installed)")
     parser.add_argument("--kv", action="append", help="kvtile's caches (kivi4g32, affine4g64, q8_0 and f16)")
@@ -315,12 +440,14 @@ def main():
     if not importlib.util.find_spec("numpy"):
         stop("numpy is missing; in a virtual environment: python3 -m pip install numpy")
     if args.worker:
-        return work(args.worker, args.threads[0])
+        return work(args.worker, args.threads[0], args.queries)
     if not os.access(args.kvtile, os.X_OK):
         stop(f"there is no {args.kvtile}; build it with: cmake --preset release && cmake --build build/release")
     args.kv = args.kv or ["kivi4g32", "affine4g64", "q8_0"]
 
-    workers, missing = start_workers(args.peer or LIBRARIES, args.threads)
+    if not 1 <= args.queries <= min(args.rows):
+        stop(f"--queries {args.queries} is not from 1 to the fewest --rows, {min(args.rows)}")
+    workers, missing = start_workers(args.peer or LIBRARIES, args.threads, args.queries)
     errors = kvtile_errors(args)
     results = [row for rows in args.rows for threads in args.threads for row in measure(args, workers, errors, rows, threads)]
     if sys.stderr.isatty():
@@ -336,7 +463,7 @@ def main():
         print(json.dumps({"machine": machine, "load": load, "versions": versions, "rows": results}, indent=2))
     else:
         print(f"{machine}; load {load:.1f}; " + ", ".join(f"{name} {v}" for name, v in versions.items()))
-        print(f"{HEADS} query heads, {KV_HEADS} KV heads of {SIZE}, one query row; {args.rounds} rounds")
+        print(f"{HEADS} query heads, {KV_HEADS} KV heads of {SIZE}; query rows: {args.queries}; {args.rounds} rounds")
         print(table(results))
     if args.model:
         subprocess.run([sys.executable, os.path.join(ROOT, "bench", "engine.py"), args.model, "--depth", "0,1024"], check=False)

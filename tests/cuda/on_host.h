@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Stands in for a GPU where there is none: kernels, compiled as C++, run block by block. A thread runs until it waits for its warp, a warp
- * until it waits for its block, from the first to the last or from the last to the first. What is left out of a kernel, a wait or an
- * initial value, shows as different results.
+ * until it waits for its block, a block until it waits for its cluster, from the first to the last or from the last to the first. What is
+ * left out of a kernel, a wait or an initial value, shows as different results.
  */
 #ifndef TESTS_CUDA_ON_HOST_H
 #define TESTS_CUDA_ON_HOST_H
@@ -24,13 +24,13 @@ struct float4 {
 
 namespace on_host {
 
-enum { MOST_THREADS = 1024, MOST_SHARED = 227 * 1024, STACK = 64 * 1024 };
+enum { MOST_CLUSTER = 8, MOST_THREADS = 1024, MOST_SHARED = 227 * 1024, STACK = 64 * 1024 };
 
 struct index3 {
     unsigned x, y, z;
 };
 
-enum waits { RUNS, FOR_WARP, FOR_BLOCK, ENDED };
+enum waits { RUNS, FOR_WARP, FOR_BLOCK, FOR_CLUSTER, ENDED };
 
 struct thread {
     jmp_buf at;
@@ -43,39 +43,40 @@ struct thread {
 
 struct block {
     thread threads[MOST_THREADS];
+    index3 index;
     int n, now;
-    jmp_buf scheduler;
-    void (*run)(void *);
-    void *args;
+    unsigned char *stacks;
     alignas(64) unsigned char shared[MOST_SHARED];
 };
 
-inline block the_block;
-inline unsigned char *stacks;
+inline block cluster[MOST_CLUSTER], *the_block = cluster; /* of several blocks that work together; the one that runs */
+inline jmp_buf scheduler;
+inline void (*run)(void *);
+inline void *run_args;
 inline index3 thread_index, block_index, block_size;
 inline bool backwards;
 
 inline void pause(waits what) {
-    thread &t = the_block.threads[the_block.now];
+    thread &t = the_block->threads[the_block->now];
     t.waits = what;
-    if (!_setjmp(t.at)) _longjmp(the_block.scheduler, 1);
+    if (!_setjmp(t.at)) _longjmp(scheduler, 1);
 }
 
 inline void enter() {
-    the_block.run(the_block.args);
-    the_block.threads[the_block.now].waits = ENDED;
-    _longjmp(the_block.scheduler, 1);
+    run(run_args);
+    the_block->threads[the_block->now].waits = ENDED;
+    _longjmp(scheduler, 1);
 }
 
 inline void resume(int i) {
-    thread &t = the_block.threads[i];
-    the_block.now = i;
+    thread &t = the_block->threads[i];
+    the_block->now = i;
     thread_index = {(unsigned)i, 0, 0};
-    if (_setjmp(the_block.scheduler)) return;
+    if (_setjmp(scheduler)) return;
     if (t.begun) _longjmp(t.at, 1);
     t.begun = true;
     getcontext(&t.begin);
-    t.begin.uc_stack.ss_sp = stacks + (size_t)i * STACK;
+    t.begin.uc_stack.ss_sp = the_block->stacks + (size_t)i * STACK;
     t.begin.uc_stack.ss_size = STACK;
     t.begin.uc_link = nullptr;
     makecontext(&t.begin, enter, 0);
@@ -84,7 +85,7 @@ inline void resume(int i) {
 
 /* Lets those of a warp go on whose whole mask waits. */
 inline bool release_warp(int first) {
-    thread *const warp = the_block.threads + first;
+    thread *const warp = the_block->threads + first;
     bool any = false;
     for (int i = 0; i < 32; i++) {
         const unsigned mask = warp[i].mask;
@@ -109,58 +110,80 @@ inline void run_warp(int first) {
     do
         for (int k = 0; k < 32; k++) {
             const int i = first + (backwards ? 31 - k : k);
-            if (the_block.threads[i].waits == RUNS) resume(i);
+            if (the_block->threads[i].waits == RUNS) resume(i);
         }
     while (release_warp(first));
 }
 
-inline void run_block(int n) {
-    block &b = the_block;
-    b.n = n;
-    memset(b.shared, 0xAA, sizeof b.shared);
-    for (int i = 0; i < n; i++) b.threads[i].begun = false, b.threads[i].waits = RUNS;
+inline void release(block &b) {
+    for (int i = 0; i < b.n; i++) b.threads[i].waits = RUNS;
+}
+
+inline void stuck(const char *what, int waiting, int ended, int n) {
+    fprintf(stderr, "on_host: %s wait for each other: of %d %d wait, %d ended\n", what, n, waiting, ended);
+    abort();
+}
+
+/* A block as far as it gets alone: to its end, or to where it waits for its cluster. */
+inline waits run_block(block &b) {
+    the_block = &b;
+    block_index = b.index;
     for (;;) {
-        int ended = 0, waiting = 0;
-        for (int w = 0; w < n; w += 32) run_warp(backwards ? n - 32 - w : w);
-        for (int i = 0; i < n; i++) {
-            ended += b.threads[i].waits == ENDED;
-            waiting += b.threads[i].waits == FOR_BLOCK;
-        }
-        if (ended == n) return;
-        if (waiting < n) {
-            fprintf(stderr, "on_host: threads wait for each other: %d of %d at the block's wait, %d at their end\n",
-                    waiting, n, ended);
-            abort();
-        }
-        for (int i = 0; i < n; i++) b.threads[i].waits = RUNS;
+        int n_in[ENDED + 1] = {0};
+        for (int w = 0; w < b.n; w += 32) run_warp(backwards ? b.n - 32 - w : w);
+        for (int i = 0; i < b.n; i++) n_in[b.threads[i].waits]++;
+        if (n_in[ENDED] == b.n) return ENDED;
+        if (n_in[FOR_CLUSTER] == b.n) return FOR_CLUSTER;
+        if (n_in[FOR_BLOCK] < b.n) stuck("threads", n_in[FOR_BLOCK], n_in[ENDED], b.n);
+        release(b);
     }
 }
 
-template <class Kernel, class Args> void run_grid(Kernel kernel, int blocks_x, int blocks_y, int n, const Args &args) {
+inline void run_cluster(int n) {
+    for (;;) {
+        int ended = 0;
+        for (int i = 0; i < n; i++) ended += run_block(cluster[backwards ? n - 1 - i : i]) == ENDED;
+        if (ended == n) return;
+        if (ended) stuck("blocks", n - ended, ended, n);
+        for (int i = 0; i < n; i++) release(cluster[i]);
+    }
+}
+
+inline void set_up(block &b, unsigned x, unsigned y, int n) {
+    b.index = {x, y, 0};
+    b.n = n;
+    memset(b.shared, 0xAA, sizeof b.shared);
+    if (!b.stacks) b.stacks = static_cast<unsigned char *>(malloc((size_t)MOST_THREADS * STACK));
+    for (int i = 0; i < n; i++) b.threads[i].begun = false, b.threads[i].waits = RUNS;
+}
+
+/* In clusters of so many blocks along y. */
+template <class Kernel, class Args>
+void run_grid(Kernel kernel, int blocks_x, int blocks_y, int n, const Args &args, int of_cluster = 1) {
     struct call {
         Kernel kernel;
         const Args *args;
     } c = {kernel, &args};
-    if (!stacks) stacks = static_cast<unsigned char *>(malloc((size_t)MOST_THREADS * STACK));
     block_size = {(unsigned)n, 1, 1};
-    the_block.run = [](void *p) {
+    run = [](void *p) {
         call *it = static_cast<call *>(p);
         it->kernel(*it->args);
     };
-    the_block.args = &c;
-    for (int y = 0; y < blocks_y; y++)
+    run_args = &c;
+    for (int y = 0; y < blocks_y; y += of_cluster)
         for (int x = 0; x < blocks_x; x++) {
-            block_index = {(unsigned)x, (unsigned)y, 0};
-            run_block(n);
+            for (int i = 0; i < of_cluster; i++) set_up(cluster[i], (unsigned)x, (unsigned)(y + i), n);
+            run_cluster(of_cluster);
         }
+    run_args = nullptr;
 }
 
 inline const uint64_t *with_warp(unsigned mask, uint64_t given) {
-    thread &t = the_block.threads[the_block.now];
+    thread &t = the_block->threads[the_block->now];
     t.mask = mask;
     t.given = given;
     pause(FOR_WARP);
-    return the_block.threads[the_block.now].got;
+    return the_block->threads[the_block->now].got;
 }
 
 template <class T> uint64_t to_bits(T x) {
@@ -179,7 +202,7 @@ template <class T> T from_bits(uint64_t bits) {
 #define threadIdx  on_host::thread_index
 #define blockIdx   on_host::block_index
 #define blockDim   on_host::block_size
-#define kvt_shared on_host::the_block.shared
+#define kvt_shared on_host::the_block->shared
 
 inline void __syncthreads() { on_host::pause(on_host::FOR_BLOCK); }
 inline void __syncwarp(unsigned mask = ~0u) { on_host::with_warp(mask, 0); }
@@ -231,6 +254,13 @@ inline float __ldcg(const float *from) { return *from; }
 template <class T> T __ldg(const T *from) { return *from; }
 inline void __threadfence() {}
 
+/* cluster.cuh */
+inline void cluster_arrive() {}
+inline void cluster_wait() { on_host::pause(on_host::FOR_CLUSTER); }
+template <class T> T *in_block(T *own, int block) {
+    return (T *)(on_host::cluster[block].shared + ((uintptr_t)own - (uintptr_t)on_host::the_block->shared));
+}
+
 /* tensor.cuh */
 inline float tf32_of(float x) {
     const uint32_t bits = (uint32_t)on_host::to_bits(x) + 0x1000u;
@@ -259,11 +289,12 @@ inline void mma_tf32(float (&d)[4], const float (&a)[4], const float (&b)[2]) {
 
 template <class Args>
 static inline const char *launch(void (*kernel)(Args), int blocks_x, int blocks_y, int threads, size_t shared_bytes,
-                                 void *stream, const Args &args, bool beside = false) {
+                                 void *stream, const Args &args, bool beside = false, int cluster = 1) {
     (void)stream, (void)beside;
-    if (shared_bytes > on_host::MOST_SHARED || threads > on_host::MOST_THREADS || threads % 32 != 0)
+    if (shared_bytes > on_host::MOST_SHARED || threads > on_host::MOST_THREADS || threads % 32 != 0 ||
+        blocks_y % cluster != 0)
         return "a launch that no GPU takes";
-    on_host::run_grid(kernel, blocks_x, blocks_y, threads, args);
+    on_host::run_grid(kernel, blocks_x, blocks_y, threads, args, cluster);
     return nullptr;
 }
 

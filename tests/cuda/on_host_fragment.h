@@ -141,7 +141,7 @@ inline uint32_t transpose8x8(uint32_t a) {
     return x;
 }
 inline uint32_t shared_address(const void *p) {
-    return (uint32_t)(static_cast<const unsigned char *>(p) - on_host::the_block.shared);
+    return (uint32_t)(static_cast<const unsigned char *>(p) - on_host::the_block->shared);
 }
 template <class T> T load_shared(uint32_t address) {
     T x;
@@ -149,7 +149,7 @@ template <class T> T load_shared(uint32_t address) {
         fprintf(stderr, "on_host: %zu bytes of shared memory at %u\n", sizeof x, address);
         abort();
     }
-    memcpy(&x, on_host::the_block.shared + address, sizeof x);
+    memcpy(&x, on_host::the_block->shared + address, sizeof x);
     return x;
 }
 inline uint32_t put_turned(uint32_t x, uint32_t mask, uint32_t rest) { return (~x & mask) | rest; }
@@ -160,7 +160,7 @@ inline uint32_t load_half(uint32_t address) { return load_shared<uint16_t>(addre
 inline uint32_t load_byte(uint32_t address) { return load_shared<uint8_t>(address); }
 template <class T> void store_shared(uint32_t address, const T &x) {
     (void)load_shared<T>(address); /* it is there */
-    memcpy(on_host::the_block.shared + address, &x, sizeof x);
+    memcpy(on_host::the_block->shared + address, &x, sizeof x);
 }
 inline void store4(uint32_t address, const uint4 &v) { store_shared(address, v); }
 inline void store2(uint32_t address, const uint2 &v) { store_shared(address, v); }
@@ -184,7 +184,7 @@ inline void copy16(uint32_t to, const void *from) {
         fprintf(stderr, "on_host: a copy of 16 bytes from %p to %u\n", from, to);
         abort();
     }
-    memcpy(on_host::the_block.shared + to, from, 16);
+    memcpy(on_host::the_block->shared + to, from, 16);
 }
 inline uint32_t halves_of_e4m3(uint32_t bytes) {
     return (uint32_t)kvt_f16_from_f32(kvt_f32_from_e4m3(bytes >> 8 & 255)) << 16 |

@@ -18,10 +18,11 @@ namespace {
 
 typedef void (*encode_fn)(struct encode_args);
 
-/* How a launch is cut: rows and channels of a unit, threads of a block and their shared memory. */
+/* How a launch is cut: rows and channels of a unit, threads of a block and their shared memory, blocks that take a unit together. */
 struct cut {
     int rows, channels, threads;
     size_t shared_bytes;
+    int blocks;
 };
 
 int round_up(int n, int step) { return (n + step - 1) / step * step; }
@@ -39,7 +40,7 @@ size_t unit_bytes(const struct kvt_tile &tile, int rows, int channels) {
 int step_rows(const struct kvt_tile &tile) { return kvt_planes_of(tile.format.bits).step_quads * 4; }
 
 struct cut cut_plain(const struct kvt_tile &tile) {
-    return {KVT_BLOCK_LANES, 32, UNIT_THREADS, unit_bytes(tile, KVT_BLOCK_LANES, 32)};
+    return {KVT_BLOCK_LANES, 32, UNIT_THREADS, unit_bytes(tile, KVT_BLOCK_LANES, 32), 1};
 }
 
 /* Units are as small as groups and steps of codes allow, rows that are rotated stay whole; a warp for each group, if it can be. */
@@ -51,24 +52,23 @@ struct cut cut_groups(const struct kvt_tile &tile) {
     if (tile.format.rotated || channels > row_size(tile)) channels = row_size(tile);
     const int n_lines = is_k && fold ? channels : rows, of_line = is_k && fold ? rows : channels;
     const int n_tasks = n_lines * round_up(of_line, 32) / KVT_MAX(group, KVT_WARP);
-    return {rows, channels, KVT_MIN(KVT_MAX(n_tasks, 2) * KVT_WARP, UNIT_THREADS), unit_bytes(tile, rows, channels)};
+    return {rows, channels, KVT_MIN(KVT_MAX(n_tasks, 2) * KVT_WARP, UNIT_THREADS), unit_bytes(tile, rows, channels), 1};
 }
 
 struct cut cut_vu(const struct kvt_tile &tile) {
     const int d = tile.n_lanes, rows = step_rows(tile);
-    return {rows, d, KVT_MIN(rows * KVT_WARP, UNIT_THREADS / 2), (size_t)code_quads(rows) * (d | 1) * 4};
+    return {rows, d, KVT_MIN(rows * KVT_WARP, UNIT_THREADS / 2), (size_t)code_quads(rows) * (d | 1) * 4, 1};
 }
 
 /* A whole tile. */
 struct cut cut_kq(const struct kvt_tile &tile) {
     const int d = tile.n_terms;
-    return {KVT_TILE_ROWS, d, KQ_THREADS, KQ_CODES_AT + (size_t)code_quads(d) * KVT_TILE_ROWS * 4};
+    const size_t codes = (size_t)code_quads(d) * CLUSTER_SHARE * 4;
+    return {KVT_TILE_ROWS, d, KQ_THREADS, KQ_CODES_AT + KVT_MAX(codes, (size_t)KQ_SQUARES_BYTES), CLUSTER};
 }
 
 struct cut cut_kq_feedback(const struct kvt_tile &tile) {
-    const int d = tile.n_terms;
-    const size_t floats = (size_t)d * (2 * KVT_TILE_ROWS + d);
-    return {KVT_TILE_ROWS, d, KQ_THREADS, KQ_CODES_AT + FEEDBACK_Y_BYTES + floats * sizeof(float)};
+    return {KVT_TILE_ROWS, tile.n_terms, KQ_THREADS, FEEDBACK_AT + sizeof(struct feedback), CLUSTER};
 }
 
 struct cut cut_kvarn(const struct kvt_tile &tile) {
@@ -76,7 +76,7 @@ struct cut cut_kvarn(const struct kvt_tile &tile) {
     const size_t w = KVT_SLICE * KVARN_PITCH,
                  rows = tile.side == KVT_SIDE_K ? (size_t)d * (KVT_BLOCK_LANES | 1) : (size_t)KVT_BLOCK_LANES * (d | 1);
     return {KVT_TILE_ROWS, KVT_SLICE, KVARN_THREADS,
-            KVARN_CODES_AT + KVARN_CODES_BYTES + KVT_MAX(w, rows) * sizeof(float)};
+            KVARN_CODES_AT + KVARN_CODES_BYTES + KVT_MAX(w, rows) * sizeof(float), 1};
 }
 
 encode_fn vu_of(const struct kvt_tile &tile) {
@@ -191,8 +191,9 @@ enum kvt_status kvt_cuda_encode(const struct kvt_cuda_encode_args *args, void *s
     a.rotation = rotation_of(a.tile);
     const int n_units = a.n_row_units * ((args->d + cut.channels - 1) / cut.channels);
     const struct known_row *known = find_known(a, row->encoder);
-    const char *fault = launch(known ? known->kernel : row->kernel(a.tile), args->n_jobs, n_units,
-                               known ? known->threads : cut.threads, cut.shared_bytes, stream, a, args->beside);
+    const char *fault =
+        launch(known ? known->kernel : row->kernel(a.tile), args->n_jobs, n_units * cut.blocks,
+               known ? known->threads : cut.threads, cut.shared_bytes, stream, a, args->beside, cut.blocks);
     if (!fault) return KVT_OK;
     return kvt_fail(err, KVT_ERR_DEVICE, "CUDA, encoding %d tiles of %s: %s", args->n_jobs, args->codec->info.name,
                     fault);

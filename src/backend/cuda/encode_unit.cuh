@@ -96,6 +96,33 @@ KVT_DEVICE float load_element(const struct encode_args &a, const struct kvt_cuda
     return round_number(a.source.round, x);
 }
 
+/* Elements of n places, all on their way before one is waited for; at(k): the row and channel of the k-th. */
+struct row_channel {
+    int row, channel;
+};
+template <int n, class At>
+KVT_DEVICE void load_elements(float (&x)[n], const struct encode_args &a, const struct kvt_cuda_job &job,
+                              const At &at) {
+    if (a.source.is_tile && a.source.number == KVT_NUMBER_F16) { /* the usual: no branch is between the loads */
+        const bool is_k = a.tile.side == KVT_SIDE_K;
+        uint16_t half[n];
+#pragma unroll
+        for (int k = 0; k < n; k++) {
+            const struct row_channel p = at(k);
+            half[k] = static_cast<const uint16_t *>(job.rows)[number_place(
+                a.tile.n_terms, a.tile.n_lanes, is_k ? p.channel : p.row, is_k ? p.row : p.channel)];
+        }
+#pragma unroll
+        for (int k = 0; k < n; k++) x[k] = kvt_f32_from_f16(half[k]);
+        return;
+    }
+#pragma unroll
+    for (int k = 0; k < n; k++) {
+        const struct row_channel p = at(k);
+        x[k] = load_element(a, job, p.row, p.channel);
+    }
+}
+
 /* The unit's elements to x[term * pitch + lane]. masked: by a walk over the whole unit, whose size may be known when it is compiled. */
 template <bool masked = false, int loads = LOADS>
 KVT_DEVICE void load_unit(float *x, const struct unit &u, const struct encode_args &a, const struct kvt_cuda_job &job) {

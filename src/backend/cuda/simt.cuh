@@ -79,21 +79,30 @@ struct side_by_side {
     }
 };
 
-/* What a launch came to. beside: it may run at the same time as the launch before it, of which it needs nothing. */
+/* What a launch came to. beside: it may run at the same time as the launch before it, of which it needs nothing. cluster: blocks along y that
+ * work together (cluster.cuh). */
 #if defined(__CUDACC__)
 template <class Args>
 static inline const char *launch(void (*kernel)(Args), int blocks_x, int blocks_y, int threads, size_t shared_bytes,
-                                 void *stream, const Args &args, bool beside = false) {
+                                 void *stream, const Args &args, bool beside = false, int cluster = 1) {
     cudaError_t status = cudaSuccess;
     if (shared_bytes > 48 * 1024)
         status = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared_bytes);
-    cudaLaunchAttribute overlap = {};
-    overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    overlap.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchAttribute attributes[2] = {};
+    int n = 0;
+    if (beside) {
+        attributes[n].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+        attributes[n++].val.programmaticStreamSerializationAllowed = 1;
+    }
+    if (cluster > 1) {
+        attributes[n].id = cudaLaunchAttributeClusterDimension;
+        attributes[n].val.clusterDim.x = attributes[n].val.clusterDim.z = 1;
+        attributes[n++].val.clusterDim.y = (unsigned)cluster;
+    }
     cudaLaunchConfig_t config = {};
     config.gridDim = dim3((unsigned)blocks_x, (unsigned)blocks_y), config.blockDim = (unsigned)threads;
     config.dynamicSmemBytes = shared_bytes, config.stream = static_cast<cudaStream_t>(stream);
-    config.attrs = &overlap, config.numAttrs = beside;
+    config.attrs = attributes, config.numAttrs = (unsigned)n;
     if (status == cudaSuccess) status = cudaLaunchKernelEx(&config, kernel, args);
     return status == cudaSuccess ? nullptr : cudaGetErrorString(status);
 }

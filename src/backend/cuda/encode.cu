@@ -72,11 +72,12 @@ struct cut cut_kq_feedback(const struct kvt_tile &tile) {
 }
 
 struct cut cut_kvarn(const struct kvt_tile &tile) {
-    const int d = row_size(tile);
-    const size_t w = KVT_SLICE * KVARN_PITCH,
-                 rows = tile.side == KVT_SIDE_K ? (size_t)d * (KVT_BLOCK_LANES | 1) : (size_t)KVT_BLOCK_LANES * (d | 1);
-    return {KVT_TILE_ROWS, KVT_SLICE, KVARN_THREADS,
-            KVARN_CODES_AT + KVARN_CODES_BYTES + KVT_MAX(w, rows) * sizeof(float), 1};
+    const size_t tokens = (size_t)CLUSTER_SHARE * (row_size(tile) | 1) * sizeof(float);
+    return {KVT_TILE_ROWS, KVT_SLICE, KVARN_THREADS, KVARN_ROWS_AT + tokens, CLUSTER};
+}
+
+template <bool parity> encode_fn kvarn_of(const struct kvt_tile &tile) {
+    return tile.side == KVT_SIDE_K ? encode_kvarn<parity, true> : encode_kvarn<parity, false>;
 }
 
 encode_fn vu_of(const struct kvt_tile &tile) {
@@ -99,8 +100,8 @@ const struct row {
     {&kvt_encoder_affine_metal, the_one<encode_groups<affine_codes<true>>>, cut_groups},
     {&kvt_encoder_kivi, the_one<encode_groups<kivi_codes>>, cut_groups},
     {&kvt_encoder_kivi_parity, the_one<encode_groups<kivi_parity_codes>>, cut_groups},
-    {&kvt_encoder_kvarn, the_one<encode_kvarn<false>>, cut_kvarn},
-    {&kvt_encoder_kvarn_parity, the_one<encode_kvarn<true>>, cut_kvarn},
+    {&kvt_encoder_kvarn, kvarn_of<false>, cut_kvarn},
+    {&kvt_encoder_kvarn_parity, kvarn_of<true>, cut_kvarn},
     {&kvt_encoder_q_0, the_one<encode_groups<q_0_codes>>, cut_groups},
     {&kvt_encoder_q_1, the_one<encode_groups<q_1_codes>>, cut_groups},
     {&kvt_encoder_iq4_nl, the_one<encode_groups<iq4_nl_codes>>, cut_groups},

@@ -13,6 +13,8 @@ extern const uint32_t kvt_log8_fractions[128];
 /* For kernels, by the upper 8 of a fraction's 23 bits: above bit 16, j of the largest of those that is not above the first fraction with these
  * bits; below, how far behind that one the next of those is. There is at most one more among them; 2^15: none. */
 extern const uint32_t kvt_log8_cells[256];
+/* For kernels too, every eighth, every fourth, every second fraction: those of 2^(j/n) from place n - 16 on, n = 16, 32 and 64. */
+extern const uint32_t kvt_log8_sparse[112];
 #if defined(__CUDACC__)
 static __constant__ uint32_t kvt_log8_fractions_gpu[128] = {
 #include "codec/log8.inc"

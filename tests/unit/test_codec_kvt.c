@@ -45,6 +45,8 @@ static void test_log8(void **state) {
         }
         assert_true(kvt_log8_nearest(0, per) <= -126 * per);
         assert_true(kvt_log8_nearest(1e-40f, per) <= -126 * per);
+        for (int j = 0; j < per; j++)
+            assert_int_equal(kvt_log8_sparse[per - 16 + j], kvt_log8_fractions[j * 128 / per]);
     }
     for (uint32_t fraction = 0, below = 0; fraction < 1 << 23; fraction++) {
         const uint32_t cell = kvt_log8_cells[fraction >> 15];

@@ -47,8 +47,9 @@ enum {
     return out
 
 static inline vf vf_load(const float *p) { EACH_REGISTER(vf, vld1q_f32(p + 4 * i)); }
-/* p[at[lane]]. */
-static inline vf vf_gather(const float *p, const int32_t *at) {
+/* p[at[lane]], at below n. */
+static inline vf vf_gather(const float *p, const int32_t *at, int n) {
+    (void)n;
     float out[16];
     for (int i = 0; i < 16; i++) out[i] = p[at[i]];
     return vf_load(out);
@@ -59,6 +60,7 @@ static inline void vf_store(float *p, vf a) {
 static inline vf vf_all(float x) { EACH_REGISTER(vf, vdupq_n_f32(x)); }
 static inline vf vf_add(vf a, vf b) { EACH_REGISTER(vf, vaddq_f32(a.r[i], b.r[i])); }
 static inline vf vf_mul(vf a, vf b) { EACH_REGISTER(vf, vmulq_f32(a.r[i], b.r[i])); }
+static inline vf vf_inverse(vf a) { EACH_REGISTER(vf, vdivq_f32(vdupq_n_f32(1), a.r[i])); }
 static inline vf vf_max(vf a, vf b) { EACH_REGISTER(vf, vmaxq_f32(a.r[i], b.r[i])); }
 static inline vf vf_min(vf a, vf b) { EACH_REGISTER(vf, vminq_f32(a.r[i], b.r[i])); }
 static inline vf vf_magnitude(vf a) { EACH_REGISTER(vf, vabsq_f32(a.r[i])); }
@@ -115,8 +117,9 @@ static inline vi vi_load_signed_bytes(const unsigned char *p) {
     for (int i = 0; i < 16; i++) out[i] = (int8_t)p[i];
     return vi_load(out);
 }
-/* table[at]. */
-static inline vi vi_look_up(const uint32_t *table, vi at) {
+/* table[at]: n entries, at below n. */
+static inline vi vi_look_up(const uint32_t *table, vi at, int n) {
+    (void)n;
     int32_t out[16];
     for (int i = 0; i < 4; i++) vst1q_s32(out + 4 * i, at.r[i]);
     for (int i = 0; i < 16; i++) out[i] = (int32_t)table[out[i]];

@@ -45,8 +45,9 @@ enum {
 #define EACH_PLAIN_8(X)
 
 static inline vf vf_load(const float *p) { return (vf){{_mm256_load_ps(p), _mm256_load_ps(p + 8)}}; }
-/* p[at[lane]]. */
-static inline vf vf_gather(const float *p, const int32_t *at) {
+/* p[at[lane]], at below n. */
+static inline vf vf_gather(const float *p, const int32_t *at, int n) {
+    (void)n;
     const __m256i *i = (const __m256i *)(const void *)at;
     return (vf){{_mm256_i32gather_ps(p, _mm256_load_si256(i), 4), _mm256_i32gather_ps(p, _mm256_load_si256(i + 1), 4)}};
 }
@@ -63,6 +64,10 @@ VF_2(vf_add, _mm256_add_ps)
 VF_2(vf_mul, _mm256_mul_ps)
 VF_2(vf_max, _mm256_max_ps)
 VF_2(vf_min, _mm256_min_ps)
+static inline vf vf_inverse(vf a) {
+    const __m256 one = _mm256_set1_ps(1);
+    return (vf){{_mm256_div_ps(one, a.r[0]), _mm256_div_ps(one, a.r[1])}};
+}
 static inline vf vf_magnitude(vf a) {
     const __m256 sign = _mm256_set1_ps(-0.0f);
     return (vf){{_mm256_andnot_ps(sign, a.r[0]), _mm256_andnot_ps(sign, a.r[1])}};
@@ -123,8 +128,9 @@ static inline vi vi_load_signed_bytes(const unsigned char *p) {
     const __m128i x = _mm_loadu_si128((const __m128i *)(const void *)p);
     return (vi){{_mm256_cvtepi8_epi32(x), _mm256_cvtepi8_epi32(_mm_srli_si128(x, 8))}};
 }
-/* table[at]. */
-static inline vi vi_look_up(const uint32_t *table, vi at) {
+/* table[at]: n entries, at below n. */
+static inline vi vi_look_up(const uint32_t *table, vi at, int n) {
+    (void)n;
     const int *t = (const int *)(const void *)table;
     return (vi){{_mm256_i32gather_epi32(t, at.r[0], 4), _mm256_i32gather_epi32(t, at.r[1], 4)}};
 }

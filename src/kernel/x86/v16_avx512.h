@@ -36,14 +36,23 @@ enum {
 #define EACH_PLAIN_8(X) EACH_PLAIN(X, 8)
 
 static inline vf vf_load(const float *p) { return _mm512_load_ps(p); }
-/* p[at[lane]]. */
-static inline vf vf_gather(const float *p, const int32_t *at) {
-    return _mm512_i32gather_ps(_mm512_load_si512(at), p, 4);
+/* p[at[lane]], at below n. Of 128 numbers each fourth is permuted into the lanes that want it. */
+static inline __attribute__((always_inline)) vf vf_gather(const float *p, const int32_t *at, int n) {
+    const __m512i i = _mm512_load_si512(at);
+    if (n != 128) return _mm512_i32gather_ps(i, p, 4);
+    const __mmask16 odd = _mm512_test_epi32_mask(i, _mm512_set1_epi32(32)),
+                    high = _mm512_test_epi32_mask(i, _mm512_set1_epi32(64));
+    __m512 v = _mm512_castsi512_ps(i); /* lanes that are not had yet keep their index */
+    v = _mm512_mask2_permutex2var_ps(vf_load(p), _mm512_castps_si512(v), (__mmask16) ~(odd | high), vf_load(p + 16));
+    v = _mm512_mask2_permutex2var_ps(vf_load(p + 32), _mm512_castps_si512(v), odd & (__mmask16)~high, vf_load(p + 48));
+    v = _mm512_mask2_permutex2var_ps(vf_load(p + 64), _mm512_castps_si512(v), high & (__mmask16)~odd, vf_load(p + 80));
+    return _mm512_mask2_permutex2var_ps(vf_load(p + 96), _mm512_castps_si512(v), odd & high, vf_load(p + 112));
 }
 static inline void vf_store(float *p, vf a) { _mm512_store_ps(p, a); }
 static inline vf vf_all(float x) { return _mm512_set1_ps(x); }
 static inline vf vf_add(vf a, vf b) { return _mm512_add_ps(a, b); }
 static inline vf vf_mul(vf a, vf b) { return _mm512_mul_ps(a, b); }
+static inline vf vf_inverse(vf a) { return _mm512_div_ps(_mm512_set1_ps(1), a); }
 static inline vf vf_max(vf a, vf b) { return _mm512_max_ps(a, b); }
 static inline vf vf_min(vf a, vf b) { return _mm512_min_ps(a, b); }
 static inline vf vf_max_magnitude(vf a, vf b) { return _mm512_range_ps(a, b, 11); }
@@ -80,8 +89,16 @@ static inline vi vi_load_bytes(const unsigned char *p) {
 static inline vi vi_load_signed_bytes(const unsigned char *p) {
     return _mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)(const void *)p));
 }
-/* table[at]. */
-static inline vi vi_look_up(const uint32_t *table, vi at) { return _mm512_i32gather_epi32(at, table, 4); }
+/* table[at]: n entries, 16, 32 or 64, at below n. */
+static inline __attribute__((always_inline)) vi vi_look_up(const uint32_t *table, vi at, int n) {
+    const __m512i first = _mm512_loadu_si512(table);
+    if (n == 16) return _mm512_permutexvar_epi32(at, first);
+    const __m512i low = _mm512_permutex2var_epi32(first, at, _mm512_loadu_si512(table + 16));
+    if (n == 32) return low;
+    const __m512i third = _mm512_loadu_si512(table + 32), last = _mm512_loadu_si512(table + 48);
+    const __m512i high = _mm512_permutex2var_epi32(third, at, last);
+    return _mm512_mask_blend_epi32(_mm512_test_epi32_mask(at, _mm512_set1_epi32(32)), low, high);
+}
 /* Puts the lanes whose bit is set at `to`, one after the other, and anything behind; returns where they end. */
 static inline int32_t *vi_append(int32_t *to, vi a, unsigned bits) {
     _mm512_storeu_si512(to, _mm512_maskz_compress_epi32((__mmask16)bits, a));

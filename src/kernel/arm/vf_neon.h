@@ -46,9 +46,6 @@ INLINE vg vg_abs(vg a) { return vabsq_f32(a); }
 INLINE vg vg_round(vg a) { return vrndnq_f32(a); }
 INLINE vg vg_round_away(vg a) { return vrndaq_f32(a); }
 INLINE int vg_any_equal(vg a, vg b) { return vmaxvq_u32(vceqq_f32(a, b)) != 0; }
-INLINE vg vg_swap_1(vg a) { return vrev64q_f32(a); }
-INLINE vg vg_swap_2(vg a) { return vextq_f32(a, a, 2); }
-INLINE vg vg_join(vg a, vg b) { return (void)b, a; } /* of four lanes */
 INLINE void vg_to_f16(uint16_t *p, vg a) { vf_to_f16(p, a); }
 INLINE vg vg_f16(vg a) { return vcvt_f32_f16(vcvt_f16_f32(a)); }
 /* To nearest, and one step down where that is above. */
@@ -86,8 +83,14 @@ INLINE vf vf_sizes(const vf a[32 / VF]) {
     for (int k = 1; k < 32 / VF; k++) size = vf_max(vf_abs(a[k]), size);
     return size;
 }
-INLINE vg vf_most(const vf a[4]) { return vpmaxq_f32(vpmaxq_f32(a[0], a[1]), vpmaxq_f32(a[2], a[3])); }
-INLINE vg vf_least(const vf a[4]) { return vpminq_f32(vpminq_f32(a[0], a[1]), vpminq_f32(a[2], a[3])); }
+INLINE vf vf_four_edges(const vf a[4], int is_most) {
+    return is_most ? vpmaxq_f32(vpmaxq_f32(a[0], a[1]), vpmaxq_f32(a[2], a[3]))
+                   : vpminq_f32(vpminq_f32(a[0], a[1]), vpminq_f32(a[2], a[3]));
+}
+INLINE void vf_store_edges(float *out, vf a, vf b, int is_most) {
+    (void)is_most;
+    vf_store(out, a), vf_store(out + 4, b);
+}
 
 /* Codes are in order here. */
 enum { PAIR = 64 / VF };

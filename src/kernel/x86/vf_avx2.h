@@ -48,18 +48,20 @@ INLINE vf vf_sizes(const vf a[32 / VF]) {
     return vf_max(vf_max(vf_abs(a[0]), vf_abs(a[1])), vf_max(vf_abs(a[2]), vf_abs(a[3])));
 }
 
-/* Lane i of the result is the largest lane of a[i], for four of them. Where vg has eight lanes, four follow again. */
-INLINE vg vf_most(const vf a[4]) {
-    const vf b = vf_max(_mm256_unpacklo_ps(a[0], a[1]), _mm256_unpackhi_ps(a[0], a[1]));
-    const vf c = vf_max(_mm256_unpacklo_ps(a[2], a[3]), _mm256_unpackhi_ps(a[2], a[3]));
-    const vf d = vf_max(_mm256_shuffle_ps(b, c, 0x44), _mm256_shuffle_ps(b, c, 0xEE));
-    return vg_max(d, _mm256_permute2f128_ps(d, d, 1));
+/* The largest lanes of four vectors, or the smallest, on the way: lane i of those of every four lanes is about a[i]. */
+INLINE vf vf_four_edges(const vf a[4], int is_most) {
+    vf b[2], c[2];
+    for (int i = 0; i < 2; i++) {
+        b[i] = _mm256_unpacklo_ps(a[2 * i], a[2 * i + 1]), c[i] = _mm256_unpackhi_ps(a[2 * i], a[2 * i + 1]);
+        b[i] = is_most ? vf_max(b[i], c[i]) : vf_min(b[i], c[i]);
+    }
+    const vf low = _mm256_shuffle_ps(b[0], b[1], 0x44), high = _mm256_shuffle_ps(b[0], b[1], 0xEE);
+    return is_most ? vf_max(low, high) : vf_min(low, high);
 }
-INLINE vg vf_least(const vf a[4]) {
-    const vf b = vf_min(_mm256_unpacklo_ps(a[0], a[1]), _mm256_unpackhi_ps(a[0], a[1]));
-    const vf c = vf_min(_mm256_unpacklo_ps(a[2], a[3]), _mm256_unpackhi_ps(a[2], a[3]));
-    const vf d = vf_min(_mm256_shuffle_ps(b, c, 0x44), _mm256_shuffle_ps(b, c, 0xEE));
-    return vg_min(d, _mm256_permute2f128_ps(d, d, 1));
+/* Those of the eight vectors that a and b are about. */
+INLINE void vf_store_edges(float *out, vf a, vf b, int is_most) {
+    const vf low = _mm256_permute2f128_ps(a, b, 0x20), high = _mm256_permute2f128_ps(a, b, 0x31);
+    vf_store(out, is_most ? vf_max(low, high) : vf_min(low, high));
 }
 
 /* Codes of two groups of 32 elements: 64 floats or integers as bytes, in the order that packing leaves. Here each group has its quads in the order

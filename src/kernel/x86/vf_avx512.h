@@ -43,19 +43,22 @@ INLINE void vf_to_f16(uint16_t *p, vf a) {
 }
 INLINE vf vf_sizes(const vf a[32 / VF]) { return _mm512_range_ps(a[0], a[1], 0x0B); }
 
-INLINE vg vf_most(const vf a[4]) {
-    const vf b = vf_max(_mm512_unpacklo_ps(a[0], a[1]), _mm512_unpackhi_ps(a[0], a[1]));
-    const vf c = vf_max(_mm512_unpacklo_ps(a[2], a[3]), _mm512_unpackhi_ps(a[2], a[3]));
-    const vf d = vf_max(_mm512_shuffle_ps(b, c, 0x44), _mm512_shuffle_ps(b, c, 0xEE));
-    const vg e = vg_max(_mm512_castps512_ps256(d), _mm512_extractf32x8_ps(d, 1));
-    return vg_max(e, _mm256_permute2f128_ps(e, e, 1));
+/* Of each pair the larger, or the smaller. */
+INLINE vf vf_edge(vf a, vf b, int is_most) { return is_most ? _mm512_max_ps(a, b) : _mm512_min_ps(a, b); }
+
+/* Each step takes half of the lanes from one, half from another, and what they meet from both. */
+INLINE vf vf_four_edges(const vf a[4], int is_most) {
+    const __m512i ones = _mm512_setr_epi32(1, 16, 3, 18, 5, 20, 7, 22, 9, 24, 11, 26, 13, 28, 15, 30);
+    vf b[2];
+    for (int i = 0; i < 2; i++)
+        b[i] = vf_edge(_mm512_mask_blend_ps(0xCCCC, a[i], a[i + 2]), _mm512_shuffle_ps(a[i], a[i + 2], 0x4E), is_most);
+    return vf_edge(_mm512_mask_blend_ps(0xAAAA, b[0], b[1]), _mm512_permutex2var_ps(b[0], ones, b[1]), is_most);
 }
-INLINE vg vf_least(const vf a[4]) {
-    const vf b = vf_min(_mm512_unpacklo_ps(a[0], a[1]), _mm512_unpackhi_ps(a[0], a[1]));
-    const vf c = vf_min(_mm512_unpacklo_ps(a[2], a[3]), _mm512_unpackhi_ps(a[2], a[3]));
-    const vf d = vf_min(_mm512_shuffle_ps(b, c, 0x44), _mm512_shuffle_ps(b, c, 0xEE));
-    const vg e = vg_min(_mm512_castps512_ps256(d), _mm512_extractf32x8_ps(d, 1));
-    return vg_min(e, _mm256_permute2f128_ps(e, e, 1));
+INLINE void vf_store_edges(float *out, vf a, vf b, int is_most) {
+    const __m512i fours = _mm512_setr_epi32(4, 5, 6, 7, 16, 17, 18, 19, 12, 13, 14, 15, 24, 25, 26, 27);
+    const vf c = vf_edge(_mm512_mask_blend_ps(0xF0F0, a, b), _mm512_permutex2var_ps(a, fours, b), is_most);
+    const vg low = _mm512_castps512_ps256(c), high = _mm512_extractf32x8_ps(c, 1);
+    vg_store(out, is_most ? vg_max(low, high) : vg_min(low, high));
 }
 
 /* Packing goes by quarters: in quarter k of 64 bytes lie quads k and k + 4 of the first group, then those of the second. */

@@ -31,13 +31,6 @@ INLINE vg vg_round_away(vg a) {
 /* a > b ? c : d in each lane. */
 INLINE vg vg_if_above(vg a, vg b, vg c, vg d) { return _mm256_blendv_ps(d, c, _mm256_cmp_ps(a, b, _CMP_GT_OQ)); }
 INLINE int vg_any_equal(vg a, vg b) { return _mm256_movemask_ps(_mm256_cmp_ps(a, b, _CMP_EQ_OQ)) != 0; }
-/* Lane i of the result is lane i ^ 1 (i ^ 2). */
-INLINE vg vg_swap_1(vg a) { return _mm256_permute_ps(a, 0xB1); }
-INLINE vg vg_swap_2(vg a) { return _mm256_permute_ps(a, 0x4E); }
-
-/* The first four lanes of a, then those of b. */
-INLINE vg vg_join(vg a, vg b) { return _mm256_insertf128_ps(a, _mm256_castps256_ps128(b), 1); }
-
 /* f16, to nearest even. */
 INLINE void vg_to_f16(uint16_t *p, vg a) {
     _mm_storeu_si128((__m128i *)(void *)p, _mm256_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT));

@@ -97,7 +97,7 @@ struct kvt_class_first {
 KVT_INLINE struct kvt_class_first kvt_class_first_of(int top, int bits) {
     const int fine = top * kvt_class_parts(bits), inverse = (fine * 10 + 4) / 9;
     if (bits == 4) return (struct kvt_class_first){top, 0, 0};
-    return (struct kvt_class_first){inverse, (fine - inverse) / 2, (1 << 15) / kvt_class_parts(bits)};
+    return (struct kvt_class_first){inverse, (fine - inverse) / 2, 4 << bits /* 2^15 / kvt_class_parts(bits) */};
 }
 
 /* What an encoder writes: the head, with the class of each channel; all of a place; the factors of all rows. */

@@ -254,11 +254,27 @@ inline float __ldcg(const float *from) { return *from; }
 template <class T> T __ldg(const T *from) { return *from; }
 inline void __threadfence() {}
 
-/* cluster.cuh */
-inline void cluster_arrive() {}
-inline void cluster_wait() { on_host::pause(on_host::FOR_CLUSTER); }
+/* cluster.cuh; a wait for mail is a wait of the cluster here, after which the mailbox must have what it expects. */
+inline void cluster_begin() {}
+inline void cluster_begun() { on_host::pause(on_host::FOR_CLUSTER); }
+inline void cluster_sync() { on_host::pause(on_host::FOR_CLUSTER); }
 template <class T> T *in_block(T *own, int block) {
     return (T *)(on_host::cluster[block].shared + ((uintptr_t)own - (uintptr_t)on_host::the_block->shared));
+}
+struct mailbox {
+    uint32_t expected, received;
+};
+inline void mailbox_open(mailbox *box) { *box = {0, 0}; }
+inline void mailbox_expect(mailbox *box, int bytes) { box->expected += (uint32_t)bytes; }
+template <class T> void mail(mailbox *box, T *place, const T &x, int block) {
+    *in_block(place, block) = x;
+    in_block(box, block)->received += sizeof x;
+}
+inline void mailbox_wait(mailbox *box, int) {
+    on_host::pause(on_host::FOR_CLUSTER);
+    if (box->received == box->expected) return;
+    fprintf(stderr, "on_host: %u bytes of mail where %u are expected\n", box->received, box->expected);
+    abort();
 }
 
 /* tensor.cuh */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * kq: a cluster of blocks takes a tile. Of each slice a warp has a channel, a thread every 32nd row of it; in the end a block has 16 rows of all
+ * kq: a cluster of blocks takes a tile. Of each slice a warp has a channel, a thread four rows of it; in the end a block has 16 rows of all
  * channels, whose codes it packs. What is decided over all channels every block decides for itself. The arithmetic is that of src/codec/kq.c:
  * sums of whole numbers do not depend on their order, those of floats go over the lanes of a warp there too.
  */
@@ -14,7 +14,7 @@ enum {
     KQ_THREADS = CLUSTER_SHARE * KVT_WARP,
     KQ_WARPS = KQ_THREADS / KVT_WARP,
     KQ_PARTS = KVT_TILE_ROWS / KVT_WARP,
-    KQ_RANKERS = KQ_THREADS / KVT_SLICE, /* threads that find a channel's rank */
+
     KQ_FACTOR_MOST = 37
 };
 #define KQ_F16_MOST 65504.0f
@@ -24,17 +24,27 @@ enum {
 /* A row's products with itself and with what is decoded. */
 enum { KQ_OWN, KQ_SHARED, KQ_PRODUCTS };
 
-/* What a block shares. Of all channels, but for lo: of this block's. */
-struct kq_shared {
-    float range[KVT_LATENT_MAX], squares[KVT_LATENT_MAX]; /* from all blocks; squares: sums over the queries */
-    float lo[KVT_LATENT_MAX], weight[KVT_LATENT_MAX], worth[KVT_LATENT_MAX];
-    float step[KVT_SLICE];                          /* of the slice's channels, from all blocks */
-    int products[KQ_PRODUCTS][KVT_TILE_ROWS];       /* of this block's channels of the slice */
-    int parts[CLUSTER][KQ_PRODUCTS][CLUSTER_SHARE]; /* of this block's rows, from all blocks */
-    uint16_t rank[KVT_LATENT_MAX];
-    uint8_t classes[KVT_LATENT_MAX];
+/* What is first known of a channel: its range, and the sum of the squares of its queries. */
+struct alignas(8) kq_seen {
+    float range, squares;
 };
-/* Where shared memory goes on, first with the squares of a warp's queries, then with codes of the block's rows. */
+
+/* What comes by mail: of all channels what is seen and their ranks, of a slice steps, of a slice what belongs to the block's rows. */
+enum { KQ_SEEN, KQ_RANKS, KQ_STEPS, KQ_ROWS, KQ_BOXES };
+
+/* What a block shares. */
+struct kq_shared {
+    struct mailbox boxes[KQ_BOXES];
+    struct kq_seen seen[KVT_LATENT_MAX]; /* from all blocks */
+    float lo[KVT_LATENT_MAX];            /* of this block's channels */
+    float weight[KVT_LATENT_MAX], worth[KVT_LATENT_MAX];
+    float step[KVT_SLICE]; /* of the slice's channels, from all blocks */
+    int products[KQ_PRODUCTS][KQ_PARTS]
+                [KVT_WARP]; /* of this block's channels of the slice; as rows are shared out to threads */
+    int parts[CLUSTER][KQ_PRODUCTS][CLUSTER_SHARE]; /* of this block's rows, from all blocks */
+    int rank[KVT_LATENT_MAX];                       /* from all blocks */
+};
+/* Where shared memory goes on, first with the squares of a warp's queries, then with codes of the block's rows, [place][row]. */
 enum { KQ_CODES_AT = (sizeof(struct kq_shared) + 15) / 16 * 16, KQ_SQUARES_BYTES = KQ_WARPS * KVT_TILE_ROWS * 4 };
 
 struct kq_fit {
@@ -55,142 +65,173 @@ KVT_DEVICE float warp_max(float x) {
 
 /* ---- survey -------------------------------------------------------------------------------------------------------------- */
 
-/* Element i of row r of a tile of queries, rows of n elements. */
-KVT_DEVICE float query_at(const unsigned char *bytes, int n, int i, int r) {
-    const unsigned char *at = bytes + (size_t)(r / KVT_BLOCK_LANES * ((n + 7) / 8) + i / 8) * 8 * KVT_BLOCK_LANES +
-                              r % KVT_BLOCK_LANES * 4 + i % 4;
-    const int shift = i / 4 % 2 * 4;
-    return kvt_f32_from_e5m2((at[0] >> shift & 15u) | (at[KVT_BLOCK_LANES * 4] >> shift & 15u) << 4);
-}
+/* A warp's, of the queries of a channel, in the tile beside the rows: a channel is in every parts-th row there. As they are stored, half by half. */
+template <int parts> struct kq_queries {
+    static constexpr int n = KQ_PARTS / parts;
+    uint8_t low[n], high[n];
 
-/* The sum of the squares of a channel's queries, by a warp, from the tile beside the rows: a channel is in every parts-th row there. room: for
- * 128 / parts floats. */
-KVT_DEVICE float sum_queries(float *room, const void *queries, int d, int parts, int c) {
-    const int n = d / parts, n_rows = KVT_TILE_ROWS / parts;
-    for (int k = thread_in_warp(); k < n_rows; k += KVT_WARP) {
-        const float q = query_at(static_cast<const unsigned char *>(queries), n, c % n, c / n + k * parts);
-        room[k] = q * q;
+    KVT_MEMBER void load(const void *queries, int d, int c) {
+        const int size = d / parts; /* of a row */
+        const int first = parts == 1 ? 0 : (c >= size) + (c >= 2 * size) + (c >= 3 * size), i = c - first * size;
+#pragma unroll
+        for (int k = 0; k < n; k++) {
+            const int row = first + (k * KVT_WARP + thread_in_warp()) * parts;
+            const uint8_t *at = static_cast<const uint8_t *>(queries) +
+                                (row / KVT_BLOCK_LANES * ((size + 7) / 8) + i / 8) * 8 * KVT_BLOCK_LANES +
+                                row % KVT_BLOCK_LANES * 4 + i % 4;
+            low[k] = at[0], high[k] = at[KVT_BLOCK_LANES * 4];
+        }
     }
-    __syncwarp();
-    float sum = 0;
-#pragma unroll 32
-    for (int k = 0; k < n_rows; k++) sum += room[k];
-    __syncwarp();
-    return sum;
-}
+    /* The sum of their squares, in the order of rows. room: for as many floats. */
+    KVT_MEMBER float sum_squares(float *room, int d, int c) const {
+        const int shift = c % (d / parts) / 4 % 2 * 4;
+#pragma unroll
+        for (int k = 0; k < n; k++) {
+            const float q = kvt_f32_from_e5m2((uint8_t)((low[k] >> shift & 15) | (high[k] >> shift & 15) << 4));
+            room[k * KVT_WARP + thread_in_warp()] = q * q;
+        }
+        __syncwarp();
+        float sum = 0;
+#pragma unroll
+        for (int k = 0; k < n * KVT_WARP; k += 4) {
+            const float4 v = *reinterpret_cast<const float4 *>(room + k);
+            sum += v.x, sum += v.y, sum += v.z, sum += v.w;
+        }
+        __syncwarp();
+        return sum;
+    }
+};
 
 /* This warp's channel of the slice from channel c0 on, if it is below d. */
 KVT_DEVICE int own_channel(int c0) { return c0 + block_in_cluster() * CLUSTER_SHARE + warp_in_block(); }
 
-/* x[k]: row 32 k + this thread's of a channel. */
+/* x[k]: row 4 i + k of a channel, of thread i. */
 KVT_DEVICE void load_channel(float (&x)[KQ_PARTS], const struct encode_args &a, const struct kvt_cuda_job &job, int c) {
-    load_elements(x, a, job, [&](int k) { return row_channel{k * KVT_WARP + thread_in_warp(), c}; });
+    load_elements(x, a, job, [&](int k) { return row_channel{KQ_PARTS * thread_in_warp() + k, c}; });
 }
 
-/* Extremes of a channel; a zero is the first row's that has one. Tells all the range. */
-KVT_DEVICE void measure_channel(struct kq_shared *s, const float (&x)[KQ_PARTS], int c) {
-    float hi = -INFINITY, lo = INFINITY;
+/* Extremes of a channel; a zero is the first row's that has one. Returns the range. */
+KVT_DEVICE float measure_channel(struct kq_shared *s, const float (&x)[KQ_PARTS], int c) {
+    float hi = -INFINITY, lo = INFINITY, zero = 1;
+#pragma unroll
+    for (int k = KQ_PARTS - 1; k >= 0; k--) zero = x[k] == 0 ? x[k] : zero;
 #pragma unroll
     for (int k = 0; k < KQ_PARTS; k++) lo = x[k] < lo ? x[k] : lo, hi = x[k] > hi ? x[k] : hi;
     lo = -warp_max(-lo), hi = warp_max(hi);
-    if (lo == 0)
-#pragma unroll
-        for (int k = KQ_PARTS - 1; k >= 0; k--) {
-            const unsigned zeros = __ballot_sync(KQ_ALL, x[k] == 0);
-            if (zeros) lo = __shfl_sync(KQ_ALL, x[k], __ffs((int)zeros) - 1);
-        }
+    const unsigned zeros = __ballot_sync(KQ_ALL, zero == 0);
+    if (lo == 0) lo = __shfl_sync(KQ_ALL, zero, __ffs((int)zeros) - 1);
     if (thread_in_warp() == 0) s->lo[c] = lo;
-    tell_all(&s->range[c], hi - lo);
+    return hi - lo;
 }
 
-/* Extremes of all channels, and sums of their queries, everywhere; x: of this warp's channel in the last slice. room: as sum_queries wants
- * it, for each warp. */
+/* Extremes of all channels, and sums of their queries, everywhere; x: of this warp's channel in the last slice. room: as sum_squares wants it,
+ * for each warp. */
+template <int parts>
 KVT_DEVICE void measure(float (&x)[KQ_PARTS], struct kq_shared *s, const struct encode_args &a,
-                        const struct kvt_cuda_job &job, int d, int parts, float *room) {
-    cluster_arrive();
-    bool all_run = false;
+                        const struct kvt_cuda_job &job, int d, float *room) {
+    bool begun = false;
     for (int c0 = 0; c0 < d; c0 += KVT_SLICE) {
         const int c = own_channel(c0);
-        if (c < d) load_channel(x, a, job, c);
-        const float sum =
-            c < d && job.queries ? sum_queries(room + warp_in_block() * KVT_TILE_ROWS, job.queries, d, parts, c) : 0;
-        if (!all_run) cluster_wait();
-        all_run = true;
-        if (c >= d) continue;
-        measure_channel(s, x, c);
-        tell_all(&s->squares[c], sum);
+        struct kq_seen seen = {0, 0};
+        if (c < d) {
+            struct kq_queries<parts> queries;
+            if (job.queries) queries.load(job.queries, d, c);
+            load_channel(x, a, job, c);
+            if (job.queries) seen.squares = queries.sum_squares(room + warp_in_block() * KVT_TILE_ROWS, d, c);
+            seen.range = measure_channel(s, x, c);
+        }
+        if (!begun) cluster_begun();
+        begun = true;
+        if (c < d) mail_all(&s->boxes[KQ_SEEN], &s->seen[c], seen);
     }
-    cluster_sync();
+    mailbox_wait(&s->boxes[KQ_SEEN], 0);
 }
 
 /* What each channel is worth. Ends with a wait. */
 KVT_DEVICE void weigh(struct kq_shared *s, int d) {
     float most = 0;
-    for (int c = thread_in_warp(); c < d; c += KVT_WARP) most = s->squares[c] > most ? s->squares[c] : most;
+    for (int c = thread_in_warp(); c < d; c += KVT_WARP) most = s->seen[c].squares > most ? s->seen[c].squares : most;
     most = warp_max(most);
     for (int c = (int)threadIdx.x; c < d; c += KQ_THREADS) {
-        s->weight[c] = most > 0 ? s->squares[c] / most : 1;
-        s->worth[c] = s->range[c] * s->range[c] * s->weight[c];
+        const struct kq_seen seen = s->seen[c];
+        s->weight[c] = most > 0 ? seen.squares / most : 1;
+        s->worth[c] = seen.range * seen.range * s->weight[c];
     }
     __syncthreads();
 }
 
-/* Classes by rank. Ends with a wait. */
-KVT_DEVICE void rank_channels(struct kq_shared *s, const struct kvt_classes &classes, int d) {
-    for (int c = (int)threadIdx.x / KQ_RANKERS; c < d; c += KVT_SLICE) {
+/* Ranks of all channels, everywhere: each warp finds those of its own. */
+KVT_DEVICE void rank_channels(struct kq_shared *s, int d) {
+    for (int c = own_channel(0); c < d; c += KVT_SLICE) {
         const float worth = s->worth[c];
         int rank = 0;
-#pragma unroll 8
-        for (int o = (int)threadIdx.x % KQ_RANKERS; o < d; o += KQ_RANKERS)
+#pragma unroll 4
+        for (int o = thread_in_warp(); o < d; o += KVT_WARP)
             rank += s->worth[o] > worth || (s->worth[o] == worth && o < c);
-        for (int k = 1; k < KQ_RANKERS; k *= 2) rank += __shfl_xor_sync(KQ_ALL, rank, k);
-        if (threadIdx.x % KQ_RANKERS == 0) {
-            s->rank[c] = (uint16_t)rank;
-            s->classes[c] = (uint8_t)kvt_class_of_place(&classes, rank);
-        }
+        rank = __reduce_add_sync(KQ_ALL, rank);
+        mail_all(&s->boxes[KQ_RANKS], &s->rank[c], rank);
     }
-    __syncthreads();
+    mailbox_wait(&s->boxes[KQ_RANKS], 0);
 }
+
+KVT_DEVICE int class_of(const struct kq_shared *s, const struct kvt_classes &classes, int c) {
+    return kvt_class_of_place(&classes, s->rank[c]);
+}
+/* A class's largest code, with `bits` in the middle. */
+KVT_DEVICE int top_of_class(int bits, int k) { return (2 << (bits - k)) - 1; }
 
 /* The place of a channel, by a warp. */
 KVT_DEVICE int find_place(const struct kq_shared *s, const struct kvt_classes &classes, int c) {
+    const int k = class_of(s, classes, c);
     int before = 0;
-    for (int o = thread_in_warp(); o < c; o += KVT_WARP) before += s->classes[o] == s->classes[c];
-    return classes.of[s->classes[c]].first + __reduce_add_sync(KQ_ALL, before);
+#pragma unroll 4
+    for (int o = thread_in_warp(); o < c; o += KVT_WARP) before += class_of(s, classes, o) == k;
+    return (k == 0 ? 0 : k == 1 ? classes.of[1].first : classes.of[2].first) + __reduce_add_sync(KQ_ALL, before);
 }
 
 /* The largest scale of a class, as it is stored, by a warp. */
-KVT_DEVICE uint16_t find_most(const struct kq_shared *s, const struct kvt_classes &classes, int k, int d) {
+KVT_DEVICE uint16_t find_most(const struct kq_shared *s, const struct encode_args &a, int k, int d) {
     float most = 0;
+#pragma unroll 4
     for (int c = thread_in_warp(); c < d; c += KVT_WARP)
-        if (s->classes[c] == k) most = KVT_MAX(s->range[c], most);
+        if (class_of(s, a.classes, c) == k) most = KVT_MAX(s->seen[c].range, most);
     most = warp_max(most);
-    const float step = most / (float)((1 << classes.of[k].bits) - 1), wanted = KVT_MIN(step, KQ_F16_MOST);
+    const float step = most / (float)top_of_class(a.tile.format.bits, k), wanted = KVT_MIN(step, KQ_F16_MOST);
     const uint16_t stored = kvt_f16_from_f32(wanted);
     return (uint16_t)(stored + (kvt_f32_from_f16(stored) < wanted));
 }
 
 KVT_DEVICE void put_head(const struct kq_shared *s, const struct encode_args &a, unsigned char *bytes, int d) {
     if (warp_in_block() < KVT_CLASSES) {
-        const uint16_t stored = find_most(s, a.classes, warp_in_block(), d);
+        const uint16_t stored = find_most(s, a, warp_in_block(), d);
         if (thread_in_warp() == 0) reinterpret_cast<uint16_t *>(bytes)[warp_in_block()] = stored;
     }
     for (int i = 2 * KVT_CLASSES + (int)threadIdx.x; i < (int)a.tile.head_bytes; i += KQ_THREADS) {
         const int c = (i - KVT_CLASS_MAP) * 4;
         unsigned byte = 0;
         for (int j = 0; i >= KVT_CLASS_MAP && j < 4; j++)
-            if (c + j < d) byte |= (unsigned)s->classes[c + j] << 2 * j;
+            if (c + j < d) byte |= (unsigned)class_of(s, a.classes, c + j) << 2 * j;
         bytes[i] = (unsigned char)byte;
     }
 }
 
-/* What a tile needs of all channels, and its head. x, parts, room: as for measure. */
+/* Before anything else, while the block waits for its job. */
+KVT_DEVICE void kq_open(struct kq_shared *s, int d) {
+    if ((int)threadIdx.x < KQ_PRODUCTS * KVT_TILE_ROWS) (&s->products[0][0][0])[threadIdx.x] = 0;
+    if (threadIdx.x > 0) return;
+    for (int i = 0; i < KQ_BOXES; i++) mailbox_open(&s->boxes[i]);
+    mailbox_expect(&s->boxes[KQ_SEEN], d * (int)sizeof(struct kq_seen));
+    mailbox_expect(&s->boxes[KQ_RANKS], d * (int)sizeof s->rank[0]);
+}
+
+/* What a tile needs of all channels. x, room: as for measure. */
+template <int parts>
 KVT_DEVICE void kq_survey(float (&x)[KQ_PARTS], struct kq_shared *s, const struct encode_args &a,
-                          const struct kvt_cuda_job &job, int d, int parts, float *room, unsigned char *bytes) {
-    measure(x, s, a, job, d, parts, room);
+                          const struct kvt_cuda_job &job, int d, float *room) {
+    cluster_begin();
+    measure<parts>(x, s, a, job, d, room);
     weigh(s, d);
-    rank_channels(s, a.classes, d);
-    if (block_in_cluster() == 0) put_head(s, a, bytes, d);
+    rank_channels(s, d);
 }
 
 /* ---- one channel --------------------------------------------------------------------------------------------------------- */
@@ -203,9 +244,9 @@ struct kq_sums {
 /* A warp's: its elements in parts of its range, and their sums. */
 KVT_DEVICE struct kq_sums sum_channel(int (&t)[KQ_PARTS], const float (&x)[KQ_PARTS], const struct kq_shared *s,
                                       const struct encode_args &a, int c) {
-    const float range = s->range[c], lo = s->lo[c];
+    const float range = s->seen[c].range, lo = s->lo[c];
     const float per_range = range >= KQ_LEAST ? KVT_WHOLE_MOST / range : 0;
-    const int bits = a.tile.format.bits, k_class = s->classes[c], top = (1 << a.classes.of[k_class].bits) - 1;
+    const int bits = a.tile.format.bits, top = top_of_class(bits, class_of(s, a.classes, c));
     const struct kvt_class_first first = kvt_class_first_of(top, bits);
     int sum = 0, squares = 0, total = 0, products = 0;
 #pragma unroll
@@ -224,15 +265,16 @@ KVT_DEVICE struct kq_sums sum_channel(int (&t)[KQ_PARTS], const float (&x)[KQ_PA
 KVT_DEVICE struct kq_fit fit_channel(int (&t)[KQ_PARTS], const float (&x)[KQ_PARTS], const struct kq_shared *s,
                                      const struct encode_args &a, int c, int place, unsigned char *bytes) {
     const struct kq_sums sums = sum_channel(t, x, s, a, c);
-    const float range = s->range[c], lo = s->lo[c];
+    const float range = s->seen[c].range, lo = s->lo[c];
     const int bits = a.tile.format.bits, sum = sums.codes;
     const float spread = (float)(KVT_TILE_ROWS * sums.squares - sum * sum), mean = (float)sums.total / KVT_TILE_ROWS,
                 mean_code = (float)sum / KVT_TILE_ROWS;
     const float slope = spread > 0 ? ((float)sums.products - mean * (float)sum) * KVT_TILE_ROWS / spread : 0;
     const float start = mean - slope * mean_code, unit = range * (1.0f / KVT_WHOLE_MOST);
 
-    const float most = kvt_f32_from_f16(find_most(s, a.classes, s->classes[c], a.tile.n_terms)), step = slope * unit;
-    const int below = most > 0 ? -kvt_log8_nearest(step / most, KVT_CLASS_SCALE_PER) : 0;
+    const float most = kvt_f32_from_f16(find_most(s, a, class_of(s, a.classes, c), a.tile.n_terms)),
+                step = slope * unit;
+    const int below = most > 0 ? -nearest_log8<KVT_CLASS_SCALE_PER>(step / most) : 0;
     const uint8_t scale = (uint8_t)KVT_MIN(KVT_MAX(below, 0), 255);
     const float zero = kq_clamp(start * unit + lo, -KQ_F16_MOST, KQ_F16_MOST);
     uint16_t zero16 = kvt_f16_from_f32(zero);
@@ -266,33 +308,39 @@ KVT_DEVICE float weigh_steps(const struct kq_shared *s, int c0, int n, int i, in
 
 /* ---- codes ----------------------------------------------------------------------------------------------------------------- */
 
-/* Planes of the block's rows, a vector's part of them 16 threads. codes: the byte of a place and row at code_place(CLUSTER_SHARE, place, row). */
+/* Planes of the block's rows, a vector's part of them 16 threads. codes: [place][row]. */
 KVT_DEVICE void pack_classes(const struct encode_args &a, unsigned char *bytes, const uint8_t *codes) {
-    const uint32_t *quads = reinterpret_cast<const uint32_t *>(codes);
     const struct kvt_block first = kvt_tile_block(&a.tile, 0);
     const int n_vectors = (int)(a.tile.block_bytes / (KVT_BLOCK_LANES * 4));
     for (int task = (int)threadIdx.x; task < n_vectors * CLUSTER_SHARE; task += KQ_THREADS) {
         const int v = task / CLUSTER_SHARE, r = task % CLUSTER_SHARE, row = block_in_cluster() * CLUSTER_SHARE + r;
         /* Planes lie in the order 1, 4, 2: the last that begins at or before the vector and is not empty. */
-        const int at = v * KVT_BLOCK_LANES * 4;
-        int width = 1;
-        if (a.classes.plane[4] <= (size_t)at) width = 4;
-        if (a.classes.plane[2] <= (size_t)at) width = 2;
-        const int per = 8 / width, quad0 = (at - (int)a.classes.plane[width]) / (KVT_BLOCK_LANES * 4) * per;
+        const int at = v * KVT_BLOCK_LANES * 4, four = (int)a.classes.plane[4], two = (int)a.classes.plane[2];
+        const int width = two <= at ? 2 : four <= at ? 4 : 1, plane = width == 2 ? two : width == 4 ? four : 0;
+        const int per = 8 / width, quad0 = (at - plane) / (KVT_BLOCK_LANES * 4) * per;
         uint32_t word = 0, mask = 0;
-        for (int i = 0; i < KVT_CLASSES; i++)
-            for (int p = 0, shift = 0; p < a.classes.of[i].n_parts; shift += a.classes.of[i].part[p++].width) {
-                const struct kvt_class &of = a.classes.of[i];
-                if (of.part[p].width != width) continue;
-                const int from = of.part[p].at / 4, end = from + (of.end - of.first) / 4;
-                for (int k = 0; k < per; k++) {
-                    if (quad0 + k < from || quad0 + k >= end) continue;
-                    const int quad = of.first / 4 + quad0 + k - from;
-                    const uint32_t m = 0x01010101u * ((1u << width) - 1);
-                    word |= (quads[quad * CLUSTER_SHARE + r] >> shift & m) << k * width;
-                    mask |= m << k * width;
+#pragma unroll 2
+        for (int k = 0; k < per; k++) {
+            int quad = -1,
+                shift = 0; /* what is at this place of the plane; all is known where the classes lie in the arguments */
+#pragma unroll
+            for (int i = 0; i < KVT_CLASSES; i++)
+#pragma unroll
+                for (int p = 0; p < 2; p++) {
+                    const struct kvt_class &of = a.classes.of[i];
+                    const int j = quad0 + k - of.part[p].at / 4;
+                    if (p < of.n_parts && of.part[p].width == width && j >= 0 && j < (of.end - of.first) / 4)
+                        quad = of.first / 4 + j, shift = p * of.part[0].width;
                 }
-            }
+            if (quad < 0) continue;
+            const uint8_t *code = codes + 4 * quad * CLUSTER_SHARE + r;
+            const uint32_t four_codes = code[0] | (uint32_t)code[CLUSTER_SHARE] << 8 |
+                                        (uint32_t)code[2 * CLUSTER_SHARE] << 16 |
+                                        (uint32_t)code[3 * CLUSTER_SHARE] << 24;
+            const uint32_t m = 0x01010101u * ((1u << width) - 1);
+            word |= (four_codes >> shift & m) << k * width;
+            mask |= m << k * width;
+        }
         uint32_t *to = reinterpret_cast<uint32_t *>(bytes + first.codes +
                                                     (size_t)(row / KVT_BLOCK_LANES) * a.tile.block_bytes + (size_t)at) +
                        row % KVT_BLOCK_LANES;
@@ -302,72 +350,80 @@ KVT_DEVICE void pack_classes(const struct encode_args &a, unsigned char *bytes, 
 
 /* A channel's codes, to the blocks that have the rows, and what they add to the rows' products. */
 KVT_DEVICE void finish_channel(struct kq_shared *s, const int (&t)[KQ_PARTS], const struct kq_fit &f, int part, int top,
-                               int parts, uint8_t *codes, int place) {
-    const int half = top * parts / 2;
+                               int bits, uint8_t *codes, int place) {
+    const int parts = kvt_class_parts(bits), half = top * parts / 2, to_code = 4 << bits; /* 32768 / parts */
+    uint32_t word = 0;
 #pragma unroll
     for (int k = 0; k < KQ_PARTS; k++) {
-        const int row = k * KVT_WARP + thread_in_warp();
         const int fine = kvt_whole_cut(kvt_whole_part(t[k], f.inverse) + f.offset);
-        const int code = KVT_MIN(KVT_MAX((int)kvt_whole_part(fine, 32768 / parts), 0), top);
+        const int code = KVT_MIN(KVT_MAX((int)kvt_whole_part(fine, to_code), 0), top);
         const int u = kvt_whole_cut(fine - half), weighted = kvt_whole_part(u, part);
-        *in_block(codes + code_place(CLUSTER_SHARE, place, row % CLUSTER_SHARE), row / CLUSTER_SHARE) = (uint8_t)code;
-        atomicAdd(&s->products[KQ_OWN][row], weighted * u);
-        atomicAdd(&s->products[KQ_SHARED][row], weighted * (code * parts - half));
+        word |= (uint32_t)code << 8 * k;
+        atomicAdd(&s->products[KQ_OWN][k][thread_in_warp()], weighted * u);
+        atomicAdd(&s->products[KQ_SHARED][k][thread_in_warp()], weighted * (code * parts - half));
     }
+    const int first = KQ_PARTS * thread_in_warp();
+    mail(&s->boxes[KQ_ROWS], reinterpret_cast<uint32_t *>(codes + place * CLUSTER_SHARE + first % CLUSTER_SHARE), word,
+         first / CLUSTER_SHARE);
 }
 
-/* The block's products of all rows to the blocks that have these. Ends with a wait of the cluster. */
+/* The block's products of all rows to the blocks that have these, and none are left. Begins with a wait. */
 KVT_DEVICE void send_products(struct kq_shared *s) {
-    const int i = (int)threadIdx.x, row = i % KVT_TILE_ROWS, which = i / KVT_TILE_ROWS;
+    const int which = warp_in_block() / KQ_PARTS, k = warp_in_block() % KQ_PARTS, i = thread_in_warp(),
+              row = KQ_PARTS * i + k;
     __syncthreads();
-    if (which < KQ_PRODUCTS)
-        *in_block(&s->parts[block_in_cluster()][which][row % CLUSTER_SHARE], row / CLUSTER_SHARE) =
-            s->products[which][row];
-    cluster_sync();
+    if (which >= KQ_PRODUCTS) return;
+    mail(&s->boxes[KQ_ROWS], &s->parts[block_in_cluster()][which][row % CLUSTER_SHARE], s->products[which][k][i],
+         row / CLUSTER_SHARE);
+    s->products[which][k][i] = 0;
 }
 
-KVT_DEVICE int take_product(const struct kq_shared *s, int which, int r) {
+KVT_DEVICE float take_product(const struct kq_shared *s, int which, int r) {
     int sum = 0;
 #pragma unroll
     for (int b = 0; b < CLUSTER; b++) sum += s->parts[b][which][r];
-    return sum;
+    return (float)sum;
 }
 
+/* By a warp. */
 KVT_DEVICE void put_factor(const struct encode_args &a, unsigned char *bytes, int row, float own, float shared) {
     const bool is_known = own > 0 && shared > 0;
-    const int e = is_known ? kvt_log8_nearest(own / shared, KVT_CLASS_FACTOR_PER) : 0;
-    bytes[kvt_tile_block(&a.tile, 0).factors + (size_t)row] =
-        (unsigned char)(int8_t)KVT_MIN(KVT_MAX(e, -KQ_FACTOR_MOST), KQ_FACTOR_MOST);
+    const int e = is_known ? nearest_log8<KVT_CLASS_FACTOR_PER>(own / shared) : 0;
+    if (thread_in_warp() == 0)
+        bytes[kvt_tile_block(&a.tile, 0).factors + (size_t)row] =
+            (unsigned char)(int8_t)KVT_MIN(KVT_MAX(e, -KQ_FACTOR_MOST), KQ_FACTOR_MOST);
 }
 
-/* After kq_survey. */
+/* After kq_survey. All warps tell steps, those without a channel too: so no block gets a slice ahead of another. */
 KVT_DEVICE void encode_kq_tile(float (&x)[KQ_PARTS], const struct encode_args &a, const struct kvt_cuda_job &job,
                                struct kq_shared *s, uint8_t *codes, unsigned char *bytes) {
-    const int d = a.tile.n_terms, r = (int)threadIdx.x, bits = a.tile.format.bits;
-    float own = 0, shared = 0; /* of the block's row threadIdx.x */
+    const int d = a.tile.n_terms, r = warp_in_block(), bits = a.tile.format.bits;
+    float own = 0, shared = 0; /* of the block's row r */
     for (int c0 = 0; c0 < d; c0 += KVT_SLICE) {
-        const int n = KVT_MIN(KVT_SLICE, d - c0), c = own_channel(c0);
+        const int n = KVT_MIN(KVT_SLICE, d - c0), c = own_channel(c0), phase = c0 / KVT_SLICE;
         int t[KQ_PARTS], place = 0, part;
         struct kq_fit fit = {0, 0, 0, 0};
+        if (threadIdx.x == 0) {
+            mailbox_expect(&s->boxes[KQ_STEPS], (int)sizeof s->step);
+            mailbox_expect(&s->boxes[KQ_ROWS], n * CLUSTER_SHARE + (int)sizeof s->parts);
+        }
         if (c < d) {
             if (d > KVT_SLICE) load_channel(x, a, job, c);
             place = find_place(s, a.classes, c);
             fit = fit_channel(t, x, s, a, c, place, bytes);
-            tell_all(&s->step[c - c0], fit.step);
         }
-        if (r < KVT_TILE_ROWS) s->products[KQ_OWN][r] = s->products[KQ_SHARED][r] = 0;
-        cluster_sync();
+        mail_all(&s->boxes[KQ_STEPS], &s->step[c - c0], fit.step);
+        if (c0 == 0 && block_in_cluster() == 0) put_head(s, a, bytes, d);
+        mailbox_wait(&s->boxes[KQ_STEPS], phase);
         const float unit = weigh_steps(s, c0, n, c - c0, &part);
-        if (c < d)
-            finish_channel(s, t, fit, part, (1 << a.classes.of[s->classes[c]].bits) - 1, kvt_class_parts(bits), codes,
-                           place);
+        if (c < d) finish_channel(s, t, fit, part, top_of_class(bits, class_of(s, a.classes, c)), bits, codes, place);
         send_products(s);
-        if (r < CLUSTER_SHARE) {
-            own += (float)take_product(s, KQ_OWN, r) * unit;
-            shared += (float)take_product(s, KQ_SHARED, r) * unit;
-        }
+        mailbox_wait(&s->boxes[KQ_ROWS], phase);
+        own += take_product(s, KQ_OWN, r) * unit;
+        shared += take_product(s, KQ_SHARED, r) * unit;
+        if (n == KVT_SLICE && d > KVT_SLICE) __syncthreads(); /* products are those of the next slice */
     }
-    if (r < CLUSTER_SHARE) put_factor(a, bytes, block_in_cluster() * CLUSTER_SHARE + r, own, shared);
+    put_factor(a, bytes, block_in_cluster() * CLUSTER_SHARE + r, own, shared);
     pack_classes(a, bytes, codes);
 }
 
@@ -378,8 +434,9 @@ KVT_KERNEL_WITH(KQ_THREADS, 1) encode_kq(KVT_ARGS struct encode_args a) {
     uint8_t *codes = kvt_shared + KQ_CODES_AT;
     unsigned char *bytes = static_cast<unsigned char *>(job.tile);
     float x[KQ_PARTS];
+    kq_open(s, a.tile.n_terms);
     if (job.n != KVT_TILE_ROWS) return;
-    kq_survey(x, s, a, job, a.tile.n_terms, 4, reinterpret_cast<float *>(codes), bytes);
+    kq_survey<4>(x, s, a, job, a.tile.n_terms, reinterpret_cast<float *>(codes));
     encode_kq_tile(x, a, job, s, codes, bytes);
 }
 

@@ -37,28 +37,52 @@ struct feedback {
     alignas(16) float u[FEEDBACK_MOST * FEEDBACK_ROWS], w[FEEDBACK_MOST * FEEDBACK_ROWS],
         y[FEEDBACK_MOST * FEEDBACK_ROWS];
     struct ranked_fit fits[FEEDBACK_MOST];
+    struct divisor diagonal[FEEDBACK_MOST]; /* of R^T */
     uint16_t channels[FEEDBACK_MOST], places[FEEDBACK_MOST];
+    float mean; /* of the diagonal of C before it is damped */
 };
 /* Where it lies. */
 enum { FEEDBACK_AT = KQ_CODES_AT + KQ_SQUARES_BYTES };
 
 /* ---- moments ------------------------------------------------------------------------------------------------------------- */
 
-/* Queries by row and rank. A word has a half of each byte of eight neighbours. Ends with a wait. */
-KVT_DEVICE void load_queries(struct feedback *f, const struct kq_shared *s, const void *queries, int d) {
-    for (int e = (int)threadIdx.x; e < KVT_TILE_ROWS * d / 8; e += KQ_THREADS) {
-        const int r = e % KVT_TILE_ROWS, o = e / KVT_TILE_ROWS;
-        const uint32_t *at = static_cast<const uint32_t *>(queries) +
-                             (r / KVT_BLOCK_LANES * (d / 8) + o) * 2 * KVT_BLOCK_LANES + r % KVT_BLOCK_LANES;
-        const uint32_t low = at[0], high = at[KVT_BLOCK_LANES];
+/* Queries of a thread, as they are stored: a word has a half of each byte of eight neighbours. */
+struct stored_queries {
+    enum { N = KVT_TILE_ROWS * FEEDBACK_MOST / 8 / KQ_THREADS };
+    uint32_t low[N], high[N];
+
+    KVT_MEMBER int row(int k) const { return (k * KQ_THREADS + (int)threadIdx.x) % KVT_TILE_ROWS; }
+    KVT_MEMBER int octet(int k) const { return (k * KQ_THREADS + (int)threadIdx.x) / KVT_TILE_ROWS; }
+    KVT_MEMBER void load(const void *queries, int d) {
 #pragma unroll
-        for (int i = 0; i < 8; i++) {
-            const int shift = i % 4 * 8 + i / 4 * 4;
-            f->lower[r * FEEDBACK_QUERIES + s->rank[8 * o + i]] =
-                kvt_f32_from_e5m2((uint8_t)((low >> shift & 15) | (high >> shift & 15) << 4));
+        for (int k = 0; k < N; k++) {
+            const uint32_t *at =
+                static_cast<const uint32_t *>(queries) +
+                (row(k) / KVT_BLOCK_LANES * (d / 8) + KVT_MIN(octet(k), d / 8 - 1)) * 2 * KVT_BLOCK_LANES +
+                row(k) % KVT_BLOCK_LANES;
+            low[k] = at[0], high[k] = at[KVT_BLOCK_LANES];
         }
     }
-    __syncthreads();
+    /* By row and rank. */
+    KVT_MEMBER void put(struct feedback *f, const struct kq_shared *s, int d) const {
+#pragma unroll
+        for (int k = 0; k < N; k++)
+            if (octet(k) < d / 8)
+#pragma unroll
+                for (int i = 0; i < 8; i++) {
+                    const int shift = i % 4 * 8 + i / 4 * 4;
+                    f->lower[row(k) * FEEDBACK_QUERIES + s->rank[8 * octet(k) + i]] =
+                        kvt_f32_from_e5m2((uint8_t)((low[k] >> shift & 15) | (high[k] >> shift & 15) << 4));
+                }
+    }
+};
+
+/* Channels by rank, and at y what the diagonal of C is going to be. */
+KVT_DEVICE void turn_ranks(struct feedback *f, const struct kq_shared *s, int d) {
+    for (int c = (int)threadIdx.x; c < d; c += KQ_THREADS) {
+        f->channels[s->rank[c]] = (uint16_t)c;
+        f->y[s->rank[c]] = s->seen[c].squares;
+    }
 }
 
 /* The block's lines of C, in patches of 2 x 2, to all blocks. Ends with a wait of the cluster. */
@@ -87,18 +111,28 @@ KVT_DEVICE void find_moments(struct feedback *f, int d) {
 
 /* ---- the root ------------------------------------------------------------------------------------------------------------ */
 
-/* Damps c, and copies it to lower; returns the mean of its diagonal. Ends with a wait. */
+/* Damps c, and copies it to lower; returns the mean of its diagonal, which is at y. Ends with a wait. */
 KVT_DEVICE float damp(struct feedback *f, int d) {
-    float mean = 0;
+    if (warp_in_block() == 0) {
+        float sum = 0;
 #pragma unroll 16
-    for (int k = 0; k < d; k++) mean += f->c[k * (FEEDBACK_MOST + 1)]; /* each thread its own */
-    mean /= (float)d;
+        for (int k = 0; k < d; k += 4) {
+            const float4 v = *reinterpret_cast<const float4 *>(f->y + k);
+            sum += v.x, sum += v.y, sum += v.z, sum += v.w;
+        }
+        f->mean = sum / (float)d;
+    }
     __syncthreads();
-    if ((int)threadIdx.x < d) f->c[threadIdx.x * (FEEDBACK_MOST + 1)] += KQ_DAMPING * mean;
-    __syncthreads();
+    const float mean = f->mean;
     for (int i = warp_in_block(); i < d; i += KQ_WARPS)
-        for (int j = thread_in_warp(); j <= i; j += KVT_WARP)
-            f->lower[i * FEEDBACK_PITCH + j] = f->c[i * FEEDBACK_MOST + j];
+#pragma unroll
+        for (int e = 0; e < FEEDBACK_PARTS; e++) {
+            const int j = e * KVT_WARP + thread_in_warp();
+            if (j > i) continue;
+            float x = f->c[i * FEEDBACK_MOST + j];
+            if (j == i) x += KQ_DAMPING * mean, f->c[i * FEEDBACK_MOST + j] = x;
+            f->lower[i * FEEDBACK_PITCH + j] = x;
+        }
     __syncthreads();
     return mean;
 }
@@ -145,9 +179,23 @@ KVT_DEVICE void find_panel(struct feedback *f, int k, int d, float mean) {
 #pragma unroll
     for (int p = n - 1; p >= 0; p--) {
         const float own = square[p][p], root = sqrtf(own > 0 ? own : mean > 0 ? mean : 1);
-        x[p] = m == k + p ? root : x[p] / root;
+        const struct divisor by_root = divisor_of(root);
+        const float of_column = x[p];
+        float of_square[FEEDBACK_PANEL];
+        bool easy = is_easy(root) && (m >= k + p || is_easy(of_column));
+        x[p] = easy_quotient(of_column, by_root);
 #pragma unroll
-        for (int c = 0; c < p; c++) square[c][p] /= root;
+        for (int c = 0; c < p; c++) {
+            of_square[c] = square[c][p];
+            easy &= is_easy(of_square[c]);
+            square[c][p] = easy_quotient(of_square[c], by_root);
+        }
+        if (!easy) {
+            x[p] = of_column / root;
+#pragma unroll
+            for (int c = 0; c < p; c++) square[c][p] = of_square[c] / root;
+        }
+        if (m == k + p) x[p] = root;
 #pragma unroll
         for (int q = 0; q < p; q++) {
             x[q] += -square[q][p] * x[p];
@@ -186,7 +234,7 @@ KVT_DEVICE void take_panel_off(struct feedback *f, int k, int d, int first) {
     }
 }
 
-/* lower = R^T, and so in every block. Ends with a wait. */
+/* lower = R^T, and so in every block; and its diagonal. Ends with a wait. */
 KVT_DEVICE void find_root(struct feedback *f, int d, float mean) {
     for (int k = d - FEEDBACK_PANEL; k >= 0; k -= FEEDBACK_PANEL) {
         if (warp_in_block() < FEEDBACK_PARTS)
@@ -195,6 +243,9 @@ KVT_DEVICE void find_root(struct feedback *f, int d, float mean) {
             take_panel_off(f, k, d, FEEDBACK_PARTS);
         __syncthreads();
     }
+    for (int k = (int)threadIdx.x; k < d; k += KQ_THREADS)
+        f->diagonal[k] = divisor_of(f->lower[k * FEEDBACK_PITCH + k]);
+    __syncthreads();
 }
 
 /* A warp's: column m of the inverse, and then from it what each rank makes up for of an error of m, to all blocks. */
@@ -204,7 +255,10 @@ KVT_DEVICE void invert_column(struct feedback *f, int d, int m) {
     for (int e0 = 0; e0 < FEEDBACK_PARTS; e0++)
         for (int k = KVT_MAX(m, e0 * KVT_WARP); k < KVT_MIN(d, (e0 + 1) * KVT_WARP); k++) {
             const float left = __shfl_sync(KQ_ALL, sum[e0], k % KVT_WARP);
-            const float x = (k == m ? 1 : left) / f->lower[k * FEEDBACK_PITCH + k];
+            const struct divisor diagonal = f->diagonal[k];
+            const float sum_of_k = k == m ? 1 : left;
+            float x = easy_quotient(sum_of_k, diagonal);
+            if (!is_easy(sum_of_k) || !is_easy(diagonal.by)) x = sum_of_k / diagonal.by;
             if (thread_in_warp() == k % KVT_WARP) own[e0] = x;
 #pragma unroll
             for (int e = e0; e < FEEDBACK_PARTS; e++) { /* what is not behind k is done with */
@@ -250,7 +304,7 @@ KVT_DEVICE void find_codes(struct feedback *f, float (&x)[FEEDBACK_PARTS], int d
             float code = rintf((w - fit.zero) * fit.inverse);
             code = code > 0 ? code < fit.top ? code : fit.top : 0;
             const float error = w - (fit.zero + fit.step * code);
-            codes[code_place(CLUSTER_SHARE, f->places[i], r)] = (uint8_t)code;
+            f->w[i * FEEDBACK_ROWS + r] = code;
 #pragma unroll
             for (int e = e0; e < FEEDBACK_PARTS; e++) /* what is not behind i is done with */
                 x[e] += f->lower[i * FEEDBACK_PITCH + e * KVT_WARP + thread_in_warp()] * error;
@@ -261,9 +315,10 @@ KVT_DEVICE void find_codes(struct feedback *f, float (&x)[FEEDBACK_PARTS], int d
         const int j = e * KVT_WARP + thread_in_warp();
         if (j >= d) continue;
         const struct ranked_fit fit = f->fits[j];
+        const float code = f->w[j * FEEDBACK_ROWS + r];
+        codes[f->places[j] * CLUSTER_SHARE + r] = (uint8_t)code;
         f->u[j * FEEDBACK_ROWS + r] = u[e];
-        f->w[j * FEEDBACK_ROWS + r] =
-            fit.step * ((float)codes[code_place(CLUSTER_SHARE, f->places[j], r)] - fit.top / 2);
+        f->w[j * FEEDBACK_ROWS + r] = fit.step * (code - fit.top / 2);
     }
 }
 
@@ -282,15 +337,15 @@ KVT_DEVICE void multiply_rows(struct feedback *f, int d) {
     *reinterpret_cast<float4 *>(f->y + i * FEEDBACK_ROWS + r) = y;
 }
 
-/* A warp's: by row, products of u with C u and with C (decoded - middle), of which half of it has one each; and the factors. */
-KVT_DEVICE void put_factors(const struct feedback *f, const struct encode_args &a, int d, unsigned char *bytes) {
+/* A warp's: by row, products of u with C u and with C (decoded - middle), of which half of it has one each; to places u and w of rank 0. */
+KVT_DEVICE void sum_products(struct feedback *f, int d) {
     const int r = thread_in_warp() % CLUSTER_SHARE;
-    const float *x = thread_in_warp() < CLUSTER_SHARE ? f->u : f->w;
+    float *x = thread_in_warp() < CLUSTER_SHARE ? f->u : f->w;
     float sum = 0;
 #pragma unroll 16
     for (int i = 0; i < d; i++) sum += x[i * FEEDBACK_ROWS + r] * f->y[i * FEEDBACK_ROWS + r];
-    const float other = __shfl_xor_sync(KQ_ALL, sum, CLUSTER_SHARE);
-    if (thread_in_warp() < CLUSTER_SHARE) put_factor(a, bytes, block_in_cluster() * CLUSTER_SHARE + r, sum, other);
+    __syncwarp();
+    x[r] = sum;
 }
 
 /* ---- the kernel ---------------------------------------------------------------------------------------------------------- */
@@ -298,7 +353,7 @@ KVT_DEVICE void put_factors(const struct feedback *f, const struct encode_args &
 /* Whether any query is not zero, by a warp. */
 KVT_DEVICE bool has_queries(const struct kq_shared *s, int d) {
     bool any = false;
-    for (int c = thread_in_warp(); c < d; c += KVT_WARP) any |= s->squares[c] != 0;
+    for (int c = thread_in_warp(); c < d; c += KVT_WARP) any |= s->seen[c].squares != 0;
     return __ballot_sync(KQ_ALL, any) != 0;
 }
 
@@ -308,10 +363,11 @@ KVT_DEVICE void rank_fit(struct feedback *f, const float (&x)[KQ_PARTS], const s
     int t[KQ_PARTS];
     const int place = find_place(s, a.classes, c), rank = s->rank[c];
     const struct kq_fit fit = fit_channel(t, x, s, a, c, place, bytes);
-    const float top = (float)((1 << a.classes.of[s->classes[c]].bits) - 1);
-    tell_all(&f->fits[rank], ranked_fit{kvt_f32_from_f16(fit.zero16), fit.step, fit.step > 0 ? 1 / fit.step : 0, top});
-    tell_all(&f->channels[rank], (uint16_t)c);
-    tell_all(&f->places[rank], (uint16_t)place);
+    const float top = (float)top_of_class(a.tile.format.bits, class_of(s, a.classes, c));
+    if (thread_in_warp() >= CLUSTER) return;
+    struct feedback *its = in_block(f, thread_in_warp());
+    its->fits[rank] = {kvt_f32_from_f16(fit.zero16), fit.step, fit.step > 0 ? 1 / fit.step : 0, top};
+    its->places[rank] = (uint16_t)place;
 }
 
 KVT_KERNEL_WITH(KQ_THREADS, 1) encode_kq_feedback(KVT_ARGS struct encode_args a) {
@@ -323,21 +379,26 @@ KVT_KERNEL_WITH(KQ_THREADS, 1) encode_kq_feedback(KVT_ARGS struct encode_args a)
     uint8_t *codes = kvt_shared + KQ_CODES_AT;
     unsigned char *bytes = static_cast<unsigned char *>(job.tile);
     float x[KQ_PARTS];
+    kq_open(s, d);
     if (job.n != KVT_TILE_ROWS) return;
-    kq_survey(x, s, a, job, d, 1, reinterpret_cast<float *>(codes), bytes);
+    kq_survey<1>(x, s, a, job, d, reinterpret_cast<float *>(codes));
     if (!has_queries(s, d)) {
         encode_kq_tile(x, a, job, s, codes, bytes);
         return;
     }
+    struct stored_queries queries;
+    queries.load(job.queries, d);
+    turn_ranks(f, s, d);
     if (own_channel(0) < d) rank_fit(f, x, s, a, own_channel(0), bytes);
-    load_queries(f, s, job.queries, d);
-    find_moments(f, d);
-
+    if (block_in_cluster() == 0) put_head(s, a, bytes, d);
+    queries.put(f, s, d);
+    __syncthreads();
     float row[FEEDBACK_PARTS];
     load_elements(row, a, job, [&](int e) {
         return row_channel{block_in_cluster() * CLUSTER_SHARE + warp_in_block(),
                            f->channels[KVT_MIN(e * KVT_WARP + thread_in_warp(), d - 1)]};
     });
+    find_moments(f, d);
     find_root(f, d, damp(f, d));
     for (int m = warp_in_block() * CLUSTER + block_in_cluster(); m < d; m += KQ_WARPS * CLUSTER) invert_column(f, d, m);
     cluster_sync();
@@ -346,7 +407,10 @@ KVT_KERNEL_WITH(KQ_THREADS, 1) encode_kq_feedback(KVT_ARGS struct encode_args a)
     pack_classes(a, bytes, codes);
     multiply_rows(f, d);
     __syncthreads();
-    if (warp_in_block() == 0) put_factors(f, a, d, bytes);
+    if (warp_in_block() == 0) sum_products(f, d);
+    __syncthreads();
+    put_factor(a, bytes, block_in_cluster() * CLUSTER_SHARE + warp_in_block(), f->u[warp_in_block()],
+               f->w[warp_in_block()]);
 }
 
 #endif

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * kvarn: a cluster of blocks takes a slice. A block has 16 lines and 16 columns of it, so each element is twice there, and a warp has one of
- * both. The arithmetic is that of src/codec/kvarn.c: sums go one element after another, so a thread sums a line or a column of quotients that a
- * warp has made, and tells all blocks what the deviation is. Divisors and the decision which are best every block finds for itself.
+ * both. The arithmetic is that of src/codec/kvarn.c: sums go one element after another, so a thread sums a line or a column of quotients, or of
+ * their squares, that a warp has made, and tells all blocks what the deviation is. Divisors and the decision which are best every block
+ * finds for itself.
  */
 #ifndef BACKEND_CUDA_ENCODE_KVARN_CUH
 #define BACKEND_CUDA_ENCODE_KVARN_CUH
@@ -15,16 +16,23 @@ enum {
     KVARN_THREADS = CLUSTER_SHARE * KVT_WARP,
     KVARN_PARTS = KVT_SLICE / KVT_WARP, /* a thread's of a line: every 32nd */
     KVARN_PITCH = KVT_SLICE + 4,
-    KVARN_MOST_ITERATIONS = 16
+    KVARN_MOST_ITERATIONS = 16,
+    KVARN_JUDGE = 2 /* the warp that judges; those before it sum */
+
 };
 
 /* The two axes: what is done to one is done to the other. */
 enum { KVARN_TOKENS, KVARN_CHANNELS, KVARN_AXES };
 
+/* What comes by mail: elements of channels; deviations of both axes; those of lines, and first their sums of squares; codes. */
+enum { KVARN_ELEMENTS, KVARN_BOTH, KVARN_LINES, KVARN_CODES, KVARN_BOXES };
+
 struct kvarn_shared {
-    alignas(16) float w[KVARN_AXES][CLUSTER_SHARE * KVARN_PITCH];     /* elements of the block's tokens and channels */
-    alignas(16) float deviations[KVARN_AXES][KVT_SLICE];              /* from all blocks */
-    alignas(16) float lines[KVT_SLICE];                               /* the same, of lines alone, or sums of squares */
+    struct mailbox boxes[KVARN_BOXES];
+    alignas(16) float w[KVARN_AXES][2 * CLUSTER_SHARE *
+                                    KVARN_PITCH]; /* elements of the block's tokens and channels, then their squares */
+    float deviations[2][KVARN_AXES][KVT_SLICE];   /* from all blocks; of iterates in turns */
+    alignas(16) float lines[KVT_SLICE];           /* the same, of lines alone, or sums of squares */
     float divisors[KVARN_MOST_ITERATIONS + 1][KVARN_AXES][KVT_SLICE]; /* of each iterate */
     int best;                                                         /* of those */
     alignas(4) uint8_t codes[CLUSTER_SHARE * KVARN_PITCH];            /* of the block's lines */
@@ -41,7 +49,7 @@ template <bool is_k> struct kvarn_slice {
     float rms;
     /* Of this warp's token and of its channel: elements, divided by rms, at every 32nd place of the other axis. */
     float v[KVARN_AXES][KVARN_PARTS];
-    bool small[KVARN_AXES]; /* whether a division of one of those may need more than kvarn_quotient does */
+    bool small[KVARN_AXES]; /* whether one of those is too small for an easy division */
     float divisor[KVARN_AXES][KVARN_PARTS], own[KVARN_AXES]; /* at this thread's places, and this warp's */
 
     KVT_MEMBER int size(int axis) const { return axis == KVARN_TOKENS ? (int)KVT_TILE_ROWS : n_channels; }
@@ -49,34 +57,30 @@ template <bool is_k> struct kvarn_slice {
 
 KVT_DEVICE float kvarn_clamp(float x, float lo, float hi) { return x < lo ? lo : x > hi ? hi : x; }
 
-/* v / by in one rounding, for by between 2^-4 and 2^64 and v between 2^-60 and 2^60 in magnitude: what the compiler makes of a division,
- * without a branch for other numbers, so that several are on their way. */
-KVT_DEVICE float kvarn_quotient(float v, float by) {
-#if defined(__CUDA_ARCH__)
-    float inverse;
-    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(by));
-    inverse = __fmaf_rn(inverse, __fmaf_rn(-by, inverse, 1), inverse);
-    const float near = __fmul_rn(v, inverse);
-    return __fmaf_rn(inverse, __fmaf_rn(-by, near, v), near);
-#else
-    return v / by;
-#endif
-}
-
 KVT_DEVICE int kvarn_own_place() { return block_in_cluster() * CLUSTER_SHARE + warp_in_block(); }
 
-/* The warp's token or channel, divided by all that divides it. */
+/* What the warp's token or channel is now, and its squares. */
+template <int axis, bool is_k>
+KVT_DEVICE void kvarn_put(const struct kvarn_slice<is_k> &k, const float (&w)[KVARN_PARTS]) {
+    float *to = k.s->w[axis] + warp_in_block() * KVARN_PITCH + thread_in_warp();
+#pragma unroll
+    for (int j = 0; j < KVARN_PARTS; j++) {
+        to[j * KVT_WARP] = w[j];
+        to[CLUSTER_SHARE * KVARN_PITCH + j * KVT_WARP] = w[j] * w[j];
+    }
+}
+
+/* Divides it by all that divides it. */
 template <int axis, bool is_k> KVT_DEVICE void kvarn_divide(const struct kvarn_slice<is_k> &k) {
     const int other = 1 - axis;
     float w[KVARN_PARTS];
 #pragma unroll
-    for (int j = 0; j < KVARN_PARTS; j++) w[j] = kvarn_quotient(k.v[axis][j], k.divisor[other][j] * k.own[axis]);
+    for (int j = 0; j < KVARN_PARTS; j++)
+        w[j] = easy_quotient(k.v[axis][j], divisor_of(k.divisor[other][j] * k.own[axis]));
     if (k.small[axis])
 #pragma unroll
         for (int j = 0; j < KVARN_PARTS; j++) w[j] = k.v[axis][j] / (k.divisor[other][j] * k.own[axis]);
-#pragma unroll
-    for (int j = 0; j < KVARN_PARTS; j++)
-        k.s->w[axis][warp_in_block() * KVARN_PITCH + j * KVT_WARP + thread_in_warp()] = w[j];
+    kvarn_put<axis>(k, w);
 }
 
 KVT_DEVICE float kvarn_deviation_of(float sum, float squares, int n) {
@@ -84,51 +88,49 @@ KVT_DEVICE float kvarn_deviation_of(float sum, float squares, int n) {
     return sqrtf(variance > 0 ? variance : 0);
 }
 
-/* Sum and squares of n values in their order; n is a multiple of 4. */
-struct kvarn_sums {
-    float sum, squares;
-};
-KVT_DEVICE struct kvarn_sums kvarn_sum(const float *x, int n) {
-    struct kvarn_sums s = {0, 0};
-#pragma unroll 8
-    for (int i = 0; i < n; i += 4) {
+/* The sum of n values in their order; n is a multiple of 4, and most often 128. */
+KVT_DEVICE float kvarn_sum(const float *x, int n) {
+    float sum = 0;
+    const auto add = [&](int i) {
         const float4 v = *reinterpret_cast<const float4 *>(x + i);
-        s.sum += v.x, s.sum += v.y, s.sum += v.z, s.sum += v.w;
-        s.squares += v.x * v.x, s.squares += v.y * v.y, s.squares += v.z * v.z, s.squares += v.w * v.w;
-    }
-    return s;
-}
-
-/* x to a place of all blocks, by one thread. */
-KVT_DEVICE void kvarn_tell(float *place, float x) {
+        sum += v.x, sum += v.y, sum += v.z, sum += v.w;
+    };
+    if (n == KVT_SLICE) {
 #pragma unroll
-    for (int b = 0; b < CLUSTER; b++) *in_block(place, b) = x;
+        for (int i = 0; i < KVT_SLICE; i += 4) add(i);
+    } else {
+#pragma unroll 1
+        for (int i = 0; i < n; i += 4) add(i);
+    }
+    return sum;
 }
 
-/* Deviations of all lines and columns. Ends with a wait of the cluster. */
-template <bool is_k> KVT_DEVICE void kvarn_measure(const struct kvarn_slice<is_k> &k) {
+/* A warp's, of the block's lines along an axis: half of it sums elements, half squares; tells all the deviations, or the sums of squares. */
+template <bool is_k>
+KVT_DEVICE void kvarn_sum_lines(const struct kvarn_slice<is_k> &k, int axis, bool squares, struct mailbox *box,
+                                float *to) {
+    const int i = thread_in_warp(), n = k.size(1 - axis);
+    const float own = kvarn_sum(k.s->w[axis] + i * KVARN_PITCH, n);
+    const float of_squares = __shfl_sync(0xFFFFFFFFu, own, i % CLUSTER_SHARE + CLUSTER_SHARE),
+                sum = __shfl_sync(0xFFFFFFFFu, own, i % CLUSTER_SHARE);
+    const float x = squares          ? of_squares
+                    : n == KVT_SLICE ? kvarn_deviation_of(sum, of_squares, KVT_SLICE)
+                                     : kvarn_deviation_of(sum, of_squares, n);
+    to += block_in_cluster() * CLUSTER_SHARE + i % CLUSTER_SHARE;
+#pragma unroll
+    for (int b = 0; b < CLUSTER; b += 2) mail(box, to, x, b + i / CLUSTER_SHARE);
+}
+
+/* Deviations of all lines and columns, of the iterate of that number. */
+template <bool is_k> KVT_DEVICE void kvarn_measure(const struct kvarn_slice<is_k> &k, int iterate) {
+    struct mailbox *box = &k.s->boxes[KVARN_BOTH];
+    if (threadIdx.x == 0) mailbox_expect(box, (int)sizeof k.s->deviations[0]);
     kvarn_divide<KVARN_TOKENS>(k);
     kvarn_divide<KVARN_CHANNELS>(k);
     __syncthreads();
-    if (warp_in_block() == 0) {
-        const int i = thread_in_warp() % CLUSTER_SHARE, axis = thread_in_warp() / CLUSTER_SHARE, n = k.size(1 - axis);
-        const struct kvarn_sums sums = kvarn_sum(k.s->w[axis] + i * KVARN_PITCH, n);
-        kvarn_tell(&k.s->deviations[axis][block_in_cluster() * CLUSTER_SHARE + i],
-                   kvarn_deviation_of(sums.sum, sums.squares, n));
-    }
-    cluster_sync();
-}
-
-/* The same of lines alone; or the sums of their squares. */
-template <bool is_k> KVT_DEVICE void kvarn_measure_lines(const struct kvarn_slice<is_k> &k, bool squares) {
-    const int i = (int)threadIdx.x, n = k.size(k.column);
-    __syncthreads();
-    if (i < CLUSTER_SHARE) {
-        const struct kvarn_sums sums = kvarn_sum(k.s->w[k.line] + i * KVARN_PITCH, n);
-        kvarn_tell(&k.s->lines[block_in_cluster() * CLUSTER_SHARE + i],
-                   squares ? sums.squares : kvarn_deviation_of(sums.sum, sums.squares, n));
-    }
-    cluster_sync();
+    if (warp_in_block() < KVARN_AXES)
+        kvarn_sum_lines(k, warp_in_block(), false, box, k.s->deviations[iterate % 2][warp_in_block()]);
+    mailbox_wait(box, iterate);
 }
 
 /* The largest of n numbers over the smallest, by a warp. */
@@ -167,8 +169,19 @@ template <bool is_k> KVT_DEVICE void kvarn_keep(const struct kvarn_slice<is_k> &
             k.s->divisors[i][axis][j * KVT_WARP + thread_in_warp()] = k.divisor[axis][j];
 }
 
-/* Leaves the divisors of the most even iterate. One warp judges, while the first one sums. */
-template <bool is_k> KVT_DEVICE void kvarn_normalize(struct kvarn_slice<is_k> &k, int iterations) {
+/* Whether iterate i is the most even so far, by a warp. */
+template <bool is_k> KVT_DEVICE void kvarn_judge(const struct kvarn_slice<is_k> &k, int i, float *best) {
+    const float(*deviations)[KVT_SLICE] = k.s->deviations[i % 2];
+    const float now =
+        kvarn_spread(deviations[k.column], k.size(k.column)) + kvarn_spread(deviations[k.line], k.size(k.line));
+    if (i > 0 && now > *best) return;
+    *best = now;
+    if (thread_in_warp() == 0) k.s->best = i;
+}
+
+/* Leaves the divisors of the most even iterate. One warp judges, while the first one sums. time: how often lines were measured before. */
+template <bool is_k> KVT_DEVICE void kvarn_normalize(struct kvarn_slice<is_k> &k, int iterations, int time) {
+    struct mailbox *box = &k.s->boxes[KVARN_LINES];
     float best = 0;
 #pragma unroll
     for (int axis = 0; axis < KVARN_AXES; axis++) {
@@ -177,22 +190,19 @@ template <bool is_k> KVT_DEVICE void kvarn_normalize(struct kvarn_slice<is_k> &k
         for (int j = 0; j < KVARN_PARTS; j++) k.divisor[axis][j] = 1;
     }
     for (int i = 0;; i++) {
-        kvarn_measure(k);
-        if (warp_in_block() == 1) {
-            const float now = kvarn_spread(k.s->deviations[k.column], k.size(k.column)) +
-                              kvarn_spread(k.s->deviations[k.line], k.size(k.line));
-            kvarn_keep(k, i);
-            if (i == 0 || !(now > best)) {
-                best = now;
-                if (thread_in_warp() == 0) k.s->best = i;
-            }
-        }
+        if (warp_in_block() == KVARN_JUDGE) kvarn_keep(k, i);
+        kvarn_measure(k, i);
         if (i == iterations) break;
-        kvarn_update_all<k.column>(k, k.s->deviations[k.column]);
+        if (threadIdx.x == 0) mailbox_expect(box, (int)sizeof k.s->lines);
+        kvarn_update_all<k.column>(k, k.s->deviations[i % 2][k.column]);
         kvarn_divide<k.line>(k);
-        kvarn_measure_lines(k, false);
+        __syncthreads();
+        if (warp_in_block() == 0) kvarn_sum_lines(k, k.line, false, box, k.s->lines);
+        if (warp_in_block() == KVARN_JUDGE) kvarn_judge(k, i, &best);
+        mailbox_wait(box, time + i);
         kvarn_update_all<k.line>(k, k.s->lines);
     }
+    if (warp_in_block() == KVARN_JUDGE) kvarn_judge(k, iterations, &best);
     __syncthreads();
     const float(*divisors)[KVT_SLICE] = k.s->divisors[k.s->best];
 #pragma unroll
@@ -201,6 +211,31 @@ template <bool is_k> KVT_DEVICE void kvarn_normalize(struct kvarn_slice<is_k> &k
 #pragma unroll
         for (int j = 0; j < KVARN_PARTS; j++) k.divisor[axis][j] = divisors[axis][j * KVT_WARP + thread_in_warp()];
     }
+}
+
+/* A warp's: rotates a token of 128 channels, and rounds it to f16. */
+KVT_DEVICE void kvarn_rotate(float *x, float by) {
+    float v[KVARN_PARTS];
+#pragma unroll
+    for (int j = 0; j < KVARN_PARTS; j++) v[j] = x[j * KVT_WARP + thread_in_warp()];
+#pragma unroll
+    for (int stride = 1; stride < KVT_WARP; stride *= 2)
+#pragma unroll
+        for (int j = 0; j < KVARN_PARTS; j++) {
+            const float other = __shfl_xor_sync(0xFFFFFFFFu, v[j], stride);
+            v[j] = thread_in_warp() & stride ? other - v[j] : v[j] + other;
+        }
+#pragma unroll
+    for (int stride = 1; stride < KVARN_PARTS; stride *= 2)
+#pragma unroll
+        for (int j = 0; j < KVARN_PARTS; j++)
+            if (!(j & stride)) {
+                const float p = v[j], q = v[j + stride];
+                v[j] = p + q, v[j + stride] = p - q;
+            }
+#pragma unroll
+    for (int j = 0; j < KVARN_PARTS; j++)
+        x[j * KVT_WARP + thread_in_warp()] = kvt_f32_from_f16(kvt_f16_from_f32(v[j] * by));
 }
 
 /* The block's tokens to x, rotated and rounded to f16. Ends with a wait. */
@@ -223,13 +258,22 @@ KVT_DEVICE void kvarn_load(float *x, const struct encode_args &a, const struct k
             if (place(k).channel < d) x[place(k).row * u.pitch + place(k).channel] = v[k];
     }
     __syncthreads();
-    rotate_unit(x, u, false, a.rotation, true);
+    if (d == KVT_SLICE) {
+        kvarn_rotate(x + warp_in_block() * u.pitch, a.rotation);
+        __syncthreads();
+    } else
+        rotate_unit(x, u, false, a.rotation, true);
+}
+
+/* How many of n places are this block's. */
+KVT_DEVICE int kvarn_share_of(int n) {
+    return KVT_MIN(KVT_MAX(n - block_in_cluster() * CLUSTER_SHARE, 0), (int)CLUSTER_SHARE);
 }
 
 /* Each warp's token and channel: x has the block's tokens, of which the slice's channels begin at `first`. */
 template <bool is_k> KVT_DEVICE void kvarn_deal(struct kvarn_slice<is_k> &k, const float *x, int d, int first) {
     const int t = warp_in_block();
-    cluster_wait(); /* all blocks run */
+    struct mailbox *box = &k.s->boxes[KVARN_ELEMENTS];
 #pragma unroll
     for (int j = 0; j < KVARN_PARTS; j++) {
         const int c = j * KVT_WARP + thread_in_warp();
@@ -237,36 +281,49 @@ template <bool is_k> KVT_DEVICE void kvarn_deal(struct kvarn_slice<is_k> &k, con
     }
     for (int e = (int)threadIdx.x; e < k.n_channels * CLUSTER_SHARE; e += KVARN_THREADS) {
         const int r = e % CLUSTER_SHARE, c = e / CLUSTER_SHARE;
-        *in_block(&k.s->w[KVARN_CHANNELS][c % CLUSTER_SHARE * KVARN_PITCH + block_in_cluster() * CLUSTER_SHARE + r],
-                  c / CLUSTER_SHARE) = x[r * (d | 1) + first + c];
+        mail(box, &k.s->w[KVARN_CHANNELS][c % CLUSTER_SHARE * KVARN_PITCH + block_in_cluster() * CLUSTER_SHARE + r],
+             x[r * (d | 1) + first + c], c / CLUSTER_SHARE);
     }
-    cluster_sync();
+    mailbox_wait(box, 0);
+    __syncwarp();
+}
+
+/* What the warp has of its token and channel. */
+template <bool is_k> KVT_DEVICE void kvarn_take(struct kvarn_slice<is_k> &k) {
+#pragma unroll
+    for (int axis = 0; axis < KVARN_AXES; axis++) {
+        const bool has_line = kvarn_own_place() < k.size(axis);
+#pragma unroll
+        for (int j = 0; j < KVARN_PARTS; j++) {
+            const int i = j * KVT_WARP + thread_in_warp();
+            const bool has = has_line && i < k.size(1 - axis);
+            k.v[axis][j] = has ? k.s->w[axis][warp_in_block() * KVARN_PITCH + i] : 1;
+        }
+    }
 }
 
 /* The root mean square of all elements; `parity` leaves them as they are. */
 template <bool is_k> KVT_DEVICE float kvarn_root_mean_square(const struct kvarn_slice<is_k> &k, bool parity) {
     if (parity) return 1;
-    kvarn_measure_lines(k, true);
+    struct mailbox *box = &k.s->boxes[KVARN_LINES];
     const int n = k.size(k.line);
-    float squares = 0;
-#pragma unroll 32
-    for (int r = 0; r < n; r++) squares += k.s->lines[r];
-    const float rms = sqrtf(squares / (float)(n * k.size(k.column)));
+    if (threadIdx.x == 0) mailbox_expect(box, (int)sizeof k.s->lines);
+    kvarn_put<k.line>(k, k.v[k.line]);
+    __syncthreads();
+    if (warp_in_block() == 0) kvarn_sum_lines(k, k.line, true, box, k.s->lines);
+    mailbox_wait(box, 0);
+    const float squares = kvarn_sum(k.s->lines, n), rms = sqrtf(squares / (float)(n * k.size(k.column)));
     return rms > 0 ? rms : 1;
 }
 
-/* What the warp has of its token and channel, divided by rms. */
-template <bool is_k> KVT_DEVICE void kvarn_take(struct kvarn_slice<is_k> &k) {
+template <bool is_k> KVT_DEVICE void kvarn_scale(struct kvarn_slice<is_k> &k) {
 #pragma unroll
     for (int axis = 0; axis < KVARN_AXES; axis++) {
-        const bool has_line = kvarn_own_place() < k.size(axis);
         k.small[axis] = false;
 #pragma unroll
         for (int j = 0; j < KVARN_PARTS; j++) {
-            const int i = j * KVT_WARP + thread_in_warp();
-            const bool has = has_line && i < k.size(1 - axis);
-            k.v[axis][j] = has ? k.s->w[axis][warp_in_block() * KVARN_PITCH + i] / k.rms : 1;
-            k.small[axis] |= fabsf(k.v[axis][j]) < 0x1p-60f;
+            if (k.rms != 1) k.v[axis][j] /= k.rms;
+            k.small[axis] |= fabsf(k.v[axis][j]) < EASY_LEAST;
         }
     }
 }
@@ -301,12 +358,11 @@ KVT_DEVICE void kvarn_pack(const struct kvarn_slice<is_k> &k, const struct encod
     uint32_t *packed = reinterpret_cast<uint32_t *>(k.s->packed);
     const int n_lines = k.size(k.line), n_columns = k.size(k.column), own0 = block_in_cluster() * CLUSTER_SHARE;
     __syncthreads();
-    for (int e = (int)threadIdx.x; e < CLUSTER_SHARE / 4 * n_columns; e += KVARN_THREADS) {
-        const int quad = e / n_columns, lane = e % n_columns;
-        *in_block(packed + (own0 / 4 + quad) * KVT_BLOCK_LANES + lane % KVT_BLOCK_LANES, lane / CLUSTER_SHARE) =
-            quads[quad * KVARN_PITCH + lane];
-    }
-    cluster_sync();
+    const int quad = (int)threadIdx.x / KVT_SLICE, lane = (int)threadIdx.x % KVT_SLICE;
+    if (lane < n_columns)
+        mail(&k.s->boxes[KVARN_CODES], packed + (own0 / 4 + quad) * KVT_BLOCK_LANES + lane % KVT_BLOCK_LANES,
+             quads[quad * KVARN_PITCH + lane], lane / CLUSTER_SHARE);
+    mailbox_wait(&k.s->boxes[KVARN_CODES], 0);
     const int lane0 = own0 / KVT_BLOCK_LANES * KVT_BLOCK_LANES, from = own0 - lane0,
               end = KVT_MIN(from + CLUSTER_SHARE, n_columns - lane0);
     const struct unit u = {is_k ? first : 0,
@@ -331,13 +387,21 @@ template <bool parity, bool is_k> KVT_KERNEL_WITH(KVARN_THREADS, 2) encode_kvarn
     float *x = reinterpret_cast<float *>(kvt_shared + KVARN_ROWS_AT);
     struct kvarn_slice<is_k> k;
     k.s = reinterpret_cast<struct kvarn_shared *>(kvt_shared), k.n_channels = KVT_MIN(KVT_SLICE, d - first);
+    if (threadIdx.x == 0) {
+        for (int i = 0; i < KVARN_BOXES; i++) mailbox_open(&k.s->boxes[i]);
+        mailbox_expect(&k.s->boxes[KVARN_ELEMENTS],
+                       kvarn_share_of(k.n_channels) * (int)(KVT_TILE_ROWS * sizeof(float)));
+        mailbox_expect(&k.s->boxes[KVARN_CODES], kvarn_share_of(k.size(k.column)) * (int)KVT_SLICE);
+    }
     if (job.n != KVT_TILE_ROWS) return;
-    cluster_arrive();
+    cluster_begin();
     kvarn_load(x, a, job, d);
+    cluster_begun();
     kvarn_deal(k, x, d, first);
-    k.rms = kvarn_root_mean_square(k, parity);
     kvarn_take(k);
-    kvarn_normalize(k, parity ? 16 : 8);
+    k.rms = kvarn_root_mean_square(k, parity);
+    kvarn_scale(k);
+    kvarn_normalize(k, parity ? 16 : 8, parity ? 0 : 1);
     kvarn_divide<k.line>(k);
     __syncwarp();
     const int own = kvarn_own_place();

@@ -57,6 +57,33 @@ KVT_DEVICE bool unit_has(const struct unit &u, int term, int lane) {
     return term >= u.term_from && term < u.term_end && lane >= u.lane_from && lane < u.lane_end;
 }
 
+/* ---- division -------------------------------------------------------------------------------------------------------------- */
+
+/* v / by in one rounding, for both of a magnitude between 2^-60 and 2^60: what the compiler makes of a division, without a branch for other numbers, so
+ * that several are on their way, and with what depends on `by` alone apart. */
+#define EASY_LEAST 0x1p-60f
+#define EASY_MOST  0x1p60f
+struct divisor {
+    float by, inverse;
+};
+KVT_DEVICE struct divisor divisor_of(float by) {
+    float inverse = 0;
+#if defined(__CUDA_ARCH__)
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(by));
+    inverse = __fmaf_rn(inverse, __fmaf_rn(-by, inverse, 1), inverse);
+#endif
+    return {by, inverse};
+}
+KVT_DEVICE float easy_quotient(float v, const struct divisor &d) {
+#if defined(__CUDA_ARCH__)
+    const float near = __fmul_rn(v, d.inverse);
+    return __fmaf_rn(d.inverse, __fmaf_rn(-d.by, near, v), near);
+#else
+    return v / d.by;
+#endif
+}
+KVT_DEVICE bool is_easy(float x) { return fabsf(x) >= EASY_LEAST && fabsf(x) <= EASY_MOST; }
+
 /* ---- rows ---------------------------------------------------------------------------------------------------------------- */
 
 KVT_DEVICE float load_number(enum kvt_number number, const void *numbers, ptrdiff_t i) {
@@ -176,6 +203,22 @@ KVT_DEVICE void rotate_unit(float *x, const struct unit &u, bool is_k, float by,
     __syncthreads();
 }
 
+/* ---- numbers of a byte ------------------------------------------------------------------------------------------------------ */
+
+/* kvt_log8_nearest: an approximate logarithm, which misses by one at most, and the two middles beside it. */
+template <int per> KVT_DEVICE int nearest_log8(float x) {
+    const uint32_t bits = kvt_f32_bits(x), fraction = bits & 0x7FFFFF;
+    const float one_to_two = kvt_f32_from_bits(fraction | 0x3F800000);
+#if defined(__CUDA_ARCH__)
+    const int near = (int)(__log2f(one_to_two) * per + 0.5f);
+#else
+    const int near = (int)(log2f(one_to_two) * per + 0.5f);
+#endif
+    const auto middle = [](int i) { return kvt_log8_fraction((2 * i + 1) * (64 / per)); };
+    const bool is_below = near > 0 && fraction < middle(near - 1), is_above = near < per && fraction >= middle(near);
+    return ((int)(bits >> 23) - 127) * per + near - is_below + is_above;
+}
+
 /* ---- codes --------------------------------------------------------------------------------------------------------------- */
 
 /* The byte of a code in shared memory: words of a quad by lane, as a tile has them. */
@@ -202,7 +245,8 @@ KVT_DEVICE void pack_unit(const struct kvt_tile &tile, void *bytes, const uint8_
         const int b = task / n_vectors, v = task - b * n_vectors, step = v / per_step, i = v - step * per_step;
         const bool is_high = i >= low;
         const int width = is_high ? planes.width[1] : planes.width[0], shift = is_high ? planes.width[0] : 0;
-        const int per_word = 8 / width, quad0 = step * planes.step_quads + (is_high ? i - low : i) * per_word;
+        const int per_word = 8 >> width / 2 /* 8 / width */,
+                  quad0 = step * planes.step_quads + (is_high ? i - low : i) * per_word;
         const int lane = b * KVT_BLOCK_LANES + thread_in_warp();
         if (lane < u.lane_from || lane >= u.lane_end) continue;
         const struct kvt_block block = kvt_tile_block(&tile, u.lane0 / KVT_BLOCK_LANES + b);

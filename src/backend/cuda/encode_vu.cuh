@@ -89,7 +89,7 @@ KVT_DEVICE void encode_vu_group(const int16_t (&t)[parts], int first, int n, flo
     const float step = shared > 0 ? larger(variance * (float)n / shared, shortest) : step0;
     const float mean_code = (float)code_sum / (float)n;
 
-    const int e = kvt_log8_nearest(step * unit, KVT_LOG_PER) + KVT_LOG_BIAS;
+    const int e = nearest_log8<KVT_LOG_PER>(step * unit) + KVT_LOG_BIAS;
     const uint8_t scale = (uint8_t)KVT_MIN(KVT_MAX(e, 0), 255);
     const float middle = mean * unit / kvt_scale_from_log(scale) - mean_code;
     const float shift = rintf(middle * (KVT_SHIFT_UNIT / top)) + KVT_SHIFT_UNIT / 2;
@@ -113,11 +113,11 @@ template <int parts> KVT_KERNEL(UNIT_THREADS / 2) encode_vu(KVT_ARGS struct enco
             const int n = KVT_MIN(span, d - c0);
             float x[parts];
             int16_t t[parts];
-#pragma unroll
-            for (int k = 0; k < parts; k++) {
-                const int c = k * KVT_WARP + thread_in_warp();
-                x[k] = c < n ? load_element(a, job, u.term0 + r, c0 + c) : 0;
-            }
+            load_elements(
+                x, a, job,
+                [&](int k) { /* of none beyond the span is the value used */
+                             return row_channel{u.term0 + r, c0 + KVT_MIN(k * KVT_WARP + thread_in_warp(), n - 1)};
+                });
             const float unit = take_span(t, x, n, block);
 #pragma unroll
             for (int k = 0; k < parts; k += VU_GROUP_PARTS)

@@ -20,7 +20,6 @@ enum {
     TILE_LANES = 16,
     ROW_TILES = ANY_ROWS / TILE_LANES,
     TERM_PARTS = ANY_WARPS / ROW_TILES,
-    MOST_EIGHTS = KVT_CUDA_COLUMNS / 8,
     MOST_TILES = KVT_HEAD_MAX / TILE_LANES / ANY_WARPS /* of values, that a warp keeps sums of */
 };
 #define ANY_NOTHING -1e30f
@@ -58,23 +57,24 @@ static inline struct any_room any_room_of(int k_size, int v_size, int n_columns)
     return room;
 }
 
-/* A block's work on a share. */
-struct any_walk {
+/* A block's work on a share of 8 EIGHTS columns, where a warp has at most TILES tiles of values. */
+template <int EIGHTS, int TILES> struct any_walk {
     const any_args &a;
     const kvt_cuda_share &share;
     const kvt_cuda_seq &seq;
-    int n_columns, n_eights, n_tiles;
-    float values[MOST_TILES][MOST_EIGHTS][4];  /* lanes as mma_tf32 has them */
-    float most[MOST_EIGHTS], sum[MOST_EIGHTS]; /* of columns that the warp has: its number, and 8 more */
+    int n_tiles;
+    float values[TILES][EIGHTS][4];  /* lanes as mma_tf32 has them */
+    float most[EIGHTS], sum[EIGHTS]; /* of columns that the warp has: its number, and 8 more */
+    static constexpr int n_columns = 8 * EIGHTS;
 
     KVT_MEMBER any_walk(const any_args &args, const kvt_cuda_share &its)
-        : a(args), share(its), seq(args.call.seqs[its.seq]), n_columns(args.call.n_columns),
-          n_eights(args.call.n_columns / 8), n_tiles((args.side[0][KVT_SIDE_V].d + TILE_LANES - 1) / TILE_LANES) {
+        : a(args), share(its), seq(args.call.seqs[its.seq]),
+          n_tiles((args.side[0][KVT_SIDE_V].d + TILE_LANES - 1) / TILE_LANES) {
 #pragma unroll
-        for (int n = 0; n < MOST_EIGHTS; n++) {
+        for (int n = 0; n < EIGHTS; n++) {
             most[n] = ANY_NOTHING, sum[n] = 0;
 #pragma unroll
-            for (int i = 0; i < MOST_TILES; i++)
+            for (int i = 0; i < TILES; i++)
 #pragma unroll
                 for (int e = 0; e < 4; e++) values[i][n][e] = 0;
         }
@@ -129,16 +129,15 @@ struct any_walk {
         const int lane = thread_in_warp(), r = lane / 4, c = lane % 4;
         const int tile = warp_in_block() % ROW_TILES, part = warp_in_block() / ROW_TILES;
         const matrix high = {room(a.room.high), a.room.key_pitch}, low = {room(a.room.low), a.room.key_pitch};
-        product sums[MOST_EIGHTS] = {};
+        product sums[EIGHTS] = {};
         for (int step = part; step < (a.side[0][KVT_SIDE_K].d + 15) / 16; step += TERM_PARTS)
-            multiply(sums, keys(), tile * TILE_LANES, high, low, step, n_eights);
+            multiply(sums, keys(), tile * TILE_LANES, high, low, step);
 #pragma unroll
-        for (int n = 0; n < MOST_EIGHTS; n++)
+        for (int n = 0; n < EIGHTS; n++)
 #pragma unroll
             for (int e = 0; e < 4; e++)
-                if (n < n_eights)
-                    room(a.room.scores)[(part * n_columns + 8 * n + 2 * c + e % 2) * ANY_ROWS + tile * TILE_LANES +
-                                        e / 2 * 8 + r] = sums[n].large[e] + sums[n].small[e];
+                room(a.room.scores)[(part * n_columns + 8 * n + 2 * c + e % 2) * ANY_ROWS + tile * TILE_LANES +
+                                    e / 2 * 8 + r] = sums[n].large[e] + sums[n].small[e];
     }
 
     /* From scores to weights: a warp takes a column, a thread a row. */
@@ -146,9 +145,8 @@ struct any_walk {
         const int lane = thread_in_warp(), row = row0 + lane;
         const matrix high = {room(a.room.weights), ANY_ROWS}, low = {room(a.room.rest), ANY_ROWS};
 #pragma unroll
-        for (int n = 0; n < MOST_EIGHTS; n++) {
+        for (int n = 0; n < EIGHTS; n++) {
             const int column = warp_in_block() + ANY_WARPS * n;
-            if (column >= n_columns) continue;
             float x = 0;
 #pragma unroll
             for (int part = 0; part < TERM_PARTS; part++)
@@ -178,19 +176,18 @@ struct any_walk {
         const matrix high = {room(a.room.weights), ANY_ROWS}, low = {room(a.room.rest), ANY_ROWS};
         const int c = thread_in_warp() % 4;
 #pragma unroll
-        for (int i = 0; i < MOST_TILES; i++) {
+        for (int i = 0; i < TILES; i++) {
             const int tile = warp_in_block() + ANY_WARPS * i;
             if (tile >= n_tiles) continue;
-            product sums[MOST_EIGHTS] = {};
+            product sums[EIGHTS] = {};
             for (int step = 0; step < ANY_ROWS / 16; step++)
-                multiply(sums, mixed_rows(), tile * TILE_LANES, high, low, step, n_eights);
+                multiply(sums, mixed_rows(), tile * TILE_LANES, high, low, step);
 #pragma unroll
-            for (int n = 0; n < MOST_EIGHTS; n++)
+            for (int n = 0; n < EIGHTS; n++)
 #pragma unroll
                 for (int e = 0; e < 4; e++)
-                    if (n < n_eights)
-                        values[i][n][e] = values[i][n][e] * room(a.room.keeps)[8 * n + 2 * c + e % 2] +
-                                          (sums[n].large[e] + sums[n].small[e]);
+                    values[i][n][e] = values[i][n][e] * room(a.room.keeps)[8 * n + 2 * c + e % 2] +
+                                      (sums[n].large[e] + sums[n].small[e]);
         }
     }
 
@@ -198,14 +195,13 @@ struct any_walk {
     template <class F> KVT_MEMBER void each(F f) {
         const int r = thread_in_warp() / 4, c = thread_in_warp() % 4;
 #pragma unroll
-        for (int i = 0; i < MOST_TILES; i++)
+        for (int i = 0; i < TILES; i++)
 #pragma unroll
-            for (int n = 0; n < MOST_EIGHTS; n++)
+            for (int n = 0; n < EIGHTS; n++)
 #pragma unroll
                 for (int e = 0; e < 4; e++) {
                     const int channel = (warp_in_block() + ANY_WARPS * i) * TILE_LANES + e / 2 * 8 + r;
-                    if (channel < a.side[0][KVT_SIDE_V].d && n < n_eights)
-                        f(values[i][n][e], 8 * n + 2 * c + e % 2, channel);
+                    if (channel < a.side[0][KVT_SIDE_V].d) f(values[i][n][e], 8 * n + 2 * c + e % 2, channel);
                 }
     }
 
@@ -268,10 +264,9 @@ struct any_walk {
         const int d = a.side[0][KVT_SIDE_V].d, columns = n_columns;
         float *states = room(a.room.states);
 #pragma unroll
-        for (int n = 0; n < MOST_EIGHTS; n++) {
+        for (int n = 0; n < EIGHTS; n++) {
             const int column = warp_in_block() + ANY_WARPS * n;
-            if (column < n_columns && thread_in_warp() == 0)
-                states[2 * column] = most[n], states[2 * column + 1] = sum[n];
+            if (thread_in_warp() == 0) states[2 * column] = most[n], states[2 * column + 1] = sum[n];
         }
         __syncthreads();
         if (share.n_parts == 1) {
@@ -294,6 +289,18 @@ struct any_walk {
         if (*is_last) merge();
     }
 
+    /* Asks for a part of the head's next tile; `left`: units from this one to the end of the share in its region. A tile's units are taken one
+     * after another, so the whole is on its way before its turn. */
+    KVT_MEMBER void ask_ahead(int region, int row, int left) const {
+        constexpr int units = KVT_TILE_ROWS / ANY_ROWS;
+        const int unit = row % KVT_TILE_ROWS / ANY_ROWS, bytes = (int)a.head_bytes[region];
+        if (units - unit >= left) return;
+        const unsigned char *next = static_cast<const unsigned char *>(seq.pages[region][row / KVT_TILE_ROWS + 1]) +
+                                    (size_t)share.head * a.head_bytes[region];
+        for (int at = (unit * ANY_THREADS + (int)threadIdx.x) * 128; at < bytes; at += units * ANY_THREADS * 128)
+            ask_for(next + at);
+    }
+
     KVT_MEMBER void run(int *is_last) {
         const int n_body = seq.n_units[KVT_REGION_BODY], n_sink = seq.n_units[KVT_REGION_SINK];
         int where = -1;      /* 0: in the body, 1: past it */
@@ -302,6 +309,7 @@ struct any_walk {
             const int region = u < n_body ? KVT_REGION_BODY : u < n_body + n_sink ? KVT_REGION_SINK : KVT_REGION_TAIL;
             const int before = region == KVT_REGION_BODY ? 0 : region == KVT_REGION_SINK ? n_body : n_body + n_sink;
             const int row = (seq.first_unit[region] + u - before) * ANY_ROWS, plain = region != KVT_REGION_BODY;
+            ask_ahead(region, row, KVT_MIN(share.end, before + seq.n_units[region]) - u);
             const packed_side &k = a.side[plain][KVT_SIDE_K], &v = a.side[plain][KVT_SIDE_V];
             if (where != plain) {
                 if (where == 0 && a.side[0][KVT_SIDE_V].tile.format.rotated) turn_back();
@@ -318,8 +326,8 @@ struct any_walk {
                 if (warp_in_block() == 0) list_channels(channels(), k, head);
                 __syncthreads();
             }
-            unpack_keys(keys(), k, head, row % KVT_TILE_ROWS, channels(), room(a.room.tables));
-            unpack_values(mixed_rows(), v, head + v.offset, row % KVT_TILE_ROWS, room(a.room.tables) + 16);
+            unpack_unit(keys(), mixed_rows(), a.side[plain], head, row % KVT_TILE_ROWS, channels(),
+                        room(a.room.tables));
             __syncthreads();
             score();
             __syncthreads();
@@ -334,10 +342,15 @@ struct any_walk {
     }
 };
 
-KVT_KERNEL_WITH(ANY_THREADS, 2) attend_any(KVT_ARGS struct any_args a) {
+/* Blocks that a multiprocessor has room for, as far as registers go. */
+constexpr int any_blocks_of(int eights, int tiles) { return eights * tiles == 1 ? 3 : 2; }
+
+template <int EIGHTS, int TILES>
+KVT_KERNEL_WITH(ANY_THREADS, any_blocks_of(EIGHTS, TILES))
+attend_any(KVT_ARGS struct any_args a) {
     KVT_OF_BLOCK int is_last;
     for (int index = (int)blockIdx.x; index >= 0; index = a.call.shares[index].next) {
-        any_walk walk(a, a.call.shares[index]);
+        any_walk<EIGHTS, TILES> walk(a, a.call.shares[index]);
         walk.run(&is_last);
     }
 }

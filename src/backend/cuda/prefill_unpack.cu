@@ -18,7 +18,6 @@ enum { UNPACK_THREADS = 256, LINE_BYTES = 128, CHUNKS = LINE_BYTES / 16, ROWS = 
 
 struct unpack_args {
     struct packed_side side[2][KVT_SIDE_COUNT]; /* of the body, of sink and tail */
-    bool is_usual[2][KVT_SIDE_COUNT];           /* see usual_octet */
     uint32_t head_bytes[KVT_REGION_COUNT];
     const struct kvt_cuda_prompt *prompts;
     const struct kvt_cuda_prefill_head *heads;
@@ -47,68 +46,6 @@ KVT_DEVICE uint32_t half_of(float x) {
 #endif
 }
 
-/* Whether a side is f16, or whole numbers with f16 scales, f16 zeros or none, in groups of 32 lanes or 8 terms and more. */
-bool is_usual(const struct kvt_tile &tile) {
-    const struct kvt_format &f = tile.format;
-    if (tile.kind == KVT_TILE_PLAIN) return tile.number == KVT_NUMBER_F16;
-    if (tile.kind != KVT_TILE_FOLD && tile.kind != KVT_TILE_LANE) return false;
-    return f.meaning == KVT_MEANING_INTEGER && f.scale == KVT_SCALE_F16 && (!f.has_zero || f.zero == KVT_SCALE_F16) &&
-           tile.n_slices == 0 && tile.lane_group % KVT_BLOCK_LANES == 0;
-}
-
-KVT_DEVICE float float_of(uint32_t half) {
-#if defined(__CUDA_ARCH__)
-    return __half2float(__ushort_as_half((unsigned short)half));
-#else
-    return kvt_f32_from_f16((uint16_t)half);
-#endif
-}
-KVT_DEVICE float half_at(const chunk &c, int i) { return float_of(c.words[i / 2] >> 16 * (i % 2) & 0xffff); }
-
-/* octet_values of such a side, in a third of the instructions. */
-KVT_DEVICE void usual_octet(float (&x)[OCTET], const packed_side &side, const unsigned char *bytes,
-                            const struct kvt_block &block, int octet) {
-    const struct kvt_tile &tile = side.tile;
-    const int lane = thread_in_warp();
-    if (tile.kind == KVT_TILE_PLAIN) {
-        const uint16_t *from =
-            reinterpret_cast<const uint16_t *>(bytes + block.codes) + OCTET * octet * block.n_lanes + lane;
-        uint16_t halves[OCTET]; /* all on their way before one is looked at */
-#pragma unroll
-        for (int k = 0; k < OCTET; k++) halves[k] = from[k * block.n_lanes];
-#pragma unroll
-        for (int k = 0; k < OCTET; k++) x[k] = float_of(halves[k]);
-        return;
-    }
-    uint32_t codes[OCTET];
-    if (tile.format.bits == 4) {
-        const uint32_t flip = tile.flip ? 0x88888888u : 0;
-        const uint32_t word =
-            reinterpret_cast<const uint32_t *>(bytes + block.codes)[octet * block.n_lanes + lane] ^ flip;
-#pragma unroll
-        for (int k = 0; k < OCTET; k++) codes[k] = word >> (8 * (k % 4) + 4 * (k / 4)) & 15;
-    } else {
-        load_octet(codes, side, bytes + block.codes, block.n_lanes, octet, lane);
-    }
-    const float base = 0x1p23f + (float)tile.format.offset;
-#pragma unroll
-    for (int k = 0; k < OCTET; k++) x[k] = kvt_f32_from_bits(0x4B000000u | codes[k]) - base;
-    if (tile.kind == KVT_TILE_LANE) {
-        const int at = OCTET * octet / tile.term_group * KVT_BLOCK_LANES + lane;
-        const float scale = float_of(reinterpret_cast<const uint16_t *>(bytes + block.scales)[at]);
-        const float zero =
-            tile.format.has_zero ? float_of(reinterpret_cast<const uint16_t *>(bytes + block.zeros)[at]) : 0;
-#pragma unroll
-        for (int k = 0; k < OCTET; k++) x[k] = x[k] * scale + zero;
-    } else {
-        const chunk scales = reinterpret_cast<const chunk *>(bytes + block.scales)[octet];
-        const chunk zeros =
-            tile.format.has_zero ? reinterpret_cast<const chunk *>(bytes + block.zeros)[octet] : chunk{};
-#pragma unroll
-        for (int k = 0; k < OCTET; k++) x[k] = x[k] * half_at(scales, k) + half_at(zeros, k);
-    }
-}
-
 /* Stores a chunk: of terms 8 octet .. of a line. Finite whatever the numbers were: rows that nobody sees are multiplied by zero. */
 KVT_DEVICE void put_octet(const unit_side &unit, int line, int octet, const float (&x)[OCTET]) {
     chunk c;
@@ -120,22 +57,19 @@ KVT_DEVICE void put_octet(const unit_side &unit, int line, int octet, const floa
 
 /* 32 rows of a tile, from row0 on, which are the unit's from `first` on. A warp takes an octet of terms of 32 lanes at a time: of keys lanes
  * are the rows, of values terms are. Rotated rows go to x[row * pitch + channel] first. */
-KVT_DEVICE void unpack_lanes(const unit_side &unit, const packed_side &side, bool usual, const unsigned char *tile,
-                             int row0, int first, const float *table, float *x) {
+KVT_DEVICE void unpack_lanes(const unit_side &unit, const packed_side &side, const unsigned char *tile, int row0,
+                             int first, const float *table, float *x) {
     const bool is_k = side.tile.side == KVT_SIDE_K;
     const int per = ROWS / OCTET, pitch = side.d | 1, lane = thread_in_warp();
-    const int n = is_k ? side.d / OCTET : kvt_tile_n_blocks(&side.tile) * per;
+    const int n = is_k ? side.d / OCTET : side.n_blocks * per;
     for (int task = warp_in_block(); task < n; task += warps_of_block()) {
         const int octet = is_k ? task : task % per,
                   b = is_k ? 0 : task / per; /* octet: of the unit's 32 rows, or channels */
-        const struct kvt_block block = kvt_tile_block(&side.tile, is_k ? row0 / ROWS : b);
+        const struct kvt_block &block = side.blocks[is_k ? row0 / ROWS : b];
         if (lane >= block.n_lanes) continue;
         float v[OCTET];
         const int terms = is_k ? octet : row0 / OCTET + octet;
-        if (usual)
-            usual_octet(v, side, tile, block, terms);
-        else
-            octet_values(v, side, tile, block, terms, table);
+        octet_values(v, side, tile, block, terms, table);
         if (!side.tile.format.rotated)
             put_octet(unit, is_k ? first + lane : b * KVT_BLOCK_LANES + lane, is_k ? octet : first / OCTET + octet, v);
         else
@@ -169,7 +103,7 @@ KVT_DEVICE void unpack_class(const unit_side &unit, const packed_side &side, con
     uint16_t *channels = reinterpret_cast<uint16_t *>(x + ROWS * rows.pitch);
     if (warp_in_block() == 0) list_channels(channels, side, tile);
     __syncthreads();
-    unpack_keys(rows, side, tile, row0, channels, nullptr);
+    unpack_classes(rows, side, tile, row0, channels);
     __syncthreads();
     const int row = thread_in_warp();
     for (int octet = warp_in_block(); octet < side.d / OCTET; octet += warps_of_block()) {
@@ -206,7 +140,7 @@ KVT_KERNEL_WITH(UNPACK_THREADS, 3) unpack_rows(KVT_ARGS struct unpack_args a) {
             __syncthreads(); /* before x is filled again */
             continue;
         }
-        unpack_lanes(unit, side, a.is_usual[is_plain][which], tile, row0, first, table, x);
+        unpack_lanes(unit, side, tile, row0, first, table, x);
         if (!side.tile.format.rotated) continue;
         put_rotated(unit, which == KVT_SIDE_K, a.d, first, a.norm, x);
         __syncthreads();
@@ -221,7 +155,6 @@ enum kvt_status kvt_cuda_prefill_unpack(const struct kvt_cuda_prefill *prefill, 
     for (int side = 0; side < KVT_SIDE_COUNT; side++) {
         a.side[0][side] = packed_side_of(prefill->call.body, (enum kvt_side)side);
         a.side[1][side] = packed_side_of(prefill->call.plain, (enum kvt_side)side);
-        for (int i = 0; i < 2; i++) a.is_usual[i][side] = is_usual(a.side[i][side].tile);
     }
     for (int region = 0; region < KVT_REGION_COUNT; region++)
         a.head_bytes[region] = (uint32_t)prefill->head_bytes[region];

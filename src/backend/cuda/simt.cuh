@@ -64,6 +64,15 @@ KVT_DEVICE int thread_in_warp() { return (int)threadIdx.x % KVT_WARP; }
 KVT_DEVICE int warp_in_block() { return (int)threadIdx.x / KVT_WARP; }
 KVT_DEVICE int warps_of_block() { return (int)blockDim.x / KVT_WARP; }
 
+/* Asks for the 128 bytes at p to be brought near. */
+KVT_DEVICE void ask_for(const void *p) {
+#if defined(__CUDA_ARCH__)
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(p));
+#else
+    (void)p;
+#endif
+}
+
 /* A kernel that has one of these from beginning to end lets the next launch begin beside it, where that was asked for (`beside`), and
  * ends after the one before. */
 struct side_by_side {

@@ -12,9 +12,8 @@
 #if defined(__CUDACC__)
 /* x in 11 bits, to nearest. */
 KVT_DEVICE float tf32_of(float x) {
-    uint32_t y;
-    asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(y) : "f"(x));
-    return __uint_as_float(y);
+    return __uint_as_float((__float_as_uint(x) + 0x1000u) &
+                           0xffffe000u); /* cvt.rna.tf32 is twice as many instructions */
 }
 /* d += A B: 16 lanes by 8 terms by 8 columns. Thread (r, c) = (place in warp / 4, place % 4) has of A lanes r and r + 8 at term c, then at
  * term c + 4, of B column r at these terms, of d lanes r and r + 8 (the latter in [2] and [3]) at columns 2 c and 2 c + 1. */
@@ -71,12 +70,11 @@ struct product {
 /* Adds 16 terms: x has lines line0 .. line0 + 15 by terms, high and low are the two parts of what those are multiplied with, by column. */
 template <int eights>
 KVT_DEVICE void multiply(product (&sums)[eights], const matrix &x, int line0, const matrix &high, const matrix &low,
-                         int step, int n_eights) {
+                         int step) {
     const int r = thread_in_warp() / 4, c = thread_in_warp() % 4, quad = 4 * step + c;
     const split_quad upper = split(*quad_of(x, line0 + r, quad)), lower = split(*quad_of(x, line0 + r + 8, quad));
 #pragma unroll
     for (int n = 0; n < eights; n++) {
-        if (n >= n_eights) continue;
         const float_quad h = *quad_of(high, 8 * n + r, quad), l = *quad_of(low, 8 * n + r, quad);
 #pragma unroll
         for (int i = 0; i < 4; i += 2) {

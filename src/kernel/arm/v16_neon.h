@@ -79,10 +79,12 @@ static inline vf vf_load_bf16(const void *p) {
     EACH_REGISTER(vf, vreinterpretq_f32_u32(vshll_n_u16(vld1_u16((const uint16_t *)p + 4 * i), 16)));
 }
 
-/* 2^n of n + 1.5 * 2^23, as the sum rounds it. */
-static inline vf vf_exponent(vf a) {
-    EACH_REGISTER(vf,
-                  vreinterpretq_f32_s32(vshlq_n_s32(vaddq_s32(vreinterpretq_s32_f32(a.r[i]), vdupq_n_s32(127)), 23)));
+/* a 2^n; biased: n + 1.5 * 2^23, as the sum rounds it. */
+static inline vf vf_times_power(vf a, vf biased, vf n) {
+    const int32x4_t one = vdupq_n_s32(127);
+    (void)n;
+    EACH_REGISTER(vf, vmulq_f32(a.r[i], vreinterpretq_f32_s32(
+                                            vshlq_n_s32(vaddq_s32(vreinterpretq_s32_f32(biased.r[i]), one), 23))));
 }
 /* 0 where x is below the limit. */
 static inline vf vf_zero_below(vf a, vf x, float limit) {

@@ -87,12 +87,13 @@ static inline vf vf_load_bf16(const void *p) {
     return (vf){{_mm256_castsi256_ps(_mm256_slli_epi32(a, 16)), _mm256_castsi256_ps(_mm256_slli_epi32(b, 16))}};
 }
 
-/* 2^n of n + 1.5 * 2^23, as the sum rounds it. */
-static inline vf vf_exponent(vf a) {
+/* a 2^n; biased: n + 1.5 * 2^23, as the sum rounds it. */
+static inline vf vf_times_power(vf a, vf biased, vf n) {
     vf out;
+    (void)n;
     for (int i = 0; i < 2; i++) {
-        const __m256i biased = _mm256_add_epi32(_mm256_castps_si256(a.r[i]), _mm256_set1_epi32(127));
-        out.r[i] = _mm256_castsi256_ps(_mm256_slli_epi32(biased, 23));
+        const __m256i bits = _mm256_add_epi32(_mm256_castps_si256(biased.r[i]), _mm256_set1_epi32(127));
+        out.r[i] = _mm256_mul_ps(a.r[i], _mm256_castsi256_ps(_mm256_slli_epi32(bits, 23)));
     }
     return out;
 }

@@ -63,10 +63,10 @@ static inline vf vf_load_bf16(const void *p) {
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)p)), 16));
 }
 
-/* 2^n of n + 1.5 * 2^23, as the sum rounds it. */
-static inline vf vf_exponent(vf a) {
-    const __m512i biased = _mm512_add_epi32(_mm512_castps_si512(a), _mm512_set1_epi32(127));
-    return _mm512_castsi512_ps(_mm512_slli_epi32(biased, 23));
+/* a 2^n; biased: n + 1.5 * 2^23, as the sum rounds it. */
+static inline vf vf_times_power(vf a, vf biased, vf n) {
+    (void)biased;
+    return _mm512_scalef_ps(a, n);
 }
 /* 0 where x is below the limit. */
 static inline vf vf_zero_below(vf a, vf x, float limit) {

@@ -218,20 +218,23 @@ KVT_DEVICE void take_panel_off(struct feedback *f, int k, int d, int first) {
     for (int p = 0; p < FEEDBACK_PANEL; p++)
 #pragma unroll
         for (int e = 0; e < FEEDBACK_PARTS; e++) v[p][e] = panel[p * FEEDBACK_PITCH + e * KVT_WARP + thread_in_warp()];
-    for (int i = warp_in_block() - first; i < k; i += KQ_WARPS - first) {
-        float by[FEEDBACK_PANEL], *row = f->lower + i * FEEDBACK_PITCH;
 #pragma unroll
-        for (int p = 0; p < FEEDBACK_PANEL; p++) by[p] = panel[p * FEEDBACK_PITCH + i];
+    for (int last = 0; last < FEEDBACK_PARTS; last++) /* the part that the diagonal is in */
+        for (int i = last * KVT_WARP + warp_in_block() - first; i < KVT_MIN(k, (last + 1) * KVT_WARP);
+             i += KQ_WARPS - first) {
+            float by[FEEDBACK_PANEL], x[FEEDBACK_PARTS], *row = f->lower + i * FEEDBACK_PITCH + thread_in_warp();
 #pragma unroll
-        for (int e = 0; e < FEEDBACK_PARTS; e++) {
-            const int m = e * KVT_WARP + thread_in_warp();
-            if (m > i) continue;
-            float x = row[m];
+            for (int p = 0; p < FEEDBACK_PANEL; p++) by[p] = panel[p * FEEDBACK_PITCH + i];
 #pragma unroll
-            for (int p = FEEDBACK_PANEL - 1; p >= 0; p--) x += -by[p] * v[p][e];
-            row[m] = x;
+            for (int e = 0; e <= last; e++) x[e] = row[e * KVT_WARP];
+#pragma unroll
+            for (int p = FEEDBACK_PANEL - 1; p >= 0; p--)
+#pragma unroll
+                for (int e = 0; e <= last; e++) x[e] += -by[p] * v[p][e];
+#pragma unroll
+            for (int e = 0; e <= last; e++)
+                if (e * KVT_WARP + thread_in_warp() <= i) row[e * KVT_WARP] = x[e];
         }
-    }
 }
 
 /* lower = R^T, and so in every block; and its diagonal. Ends with a wait. */
@@ -250,30 +253,35 @@ KVT_DEVICE void find_root(struct feedback *f, int d, float mean) {
 
 /* A warp's: column m of the inverse, and then from it what each rank makes up for of an error of m, to all blocks. */
 KVT_DEVICE void invert_column(struct feedback *f, int d, int m) {
-    float sum[FEEDBACK_PARTS] = {}, own[FEEDBACK_PARTS] = {};
+    float sum[FEEDBACK_PARTS] = {}, own[FEEDBACK_PARTS] = {}, l[FEEDBACK_PARTS];
+    struct divisor diagonal = f->diagonal[m];
+    /* Column k, before it is needed; what is not behind k is done with. */
+    const auto load = [&](int k) {
+#pragma unroll
+        for (int e = 0; e < FEEDBACK_PARTS; e++)
+            l[e] = -f->lower[KVT_MIN(e * KVT_WARP + thread_in_warp(), d - 1) * FEEDBACK_PITCH + k];
+        diagonal = f->diagonal[k];
+    };
+    load(m);
 #pragma unroll
     for (int e0 = 0; e0 < FEEDBACK_PARTS; e0++)
         for (int k = KVT_MAX(m, e0 * KVT_WARP); k < KVT_MIN(d, (e0 + 1) * KVT_WARP); k++) {
-            const float left = __shfl_sync(KQ_ALL, sum[e0], k % KVT_WARP);
-            const struct divisor diagonal = f->diagonal[k];
-            const float sum_of_k = k == m ? 1 : left;
+            const float left = __shfl_sync(KQ_ALL, sum[e0], k % KVT_WARP), sum_of_k = k == m ? 1 : left;
             float x = easy_quotient(sum_of_k, diagonal);
             if (!is_easy(sum_of_k) || !is_easy(diagonal.by)) x = sum_of_k / diagonal.by;
             if (thread_in_warp() == k % KVT_WARP) own[e0] = x;
 #pragma unroll
-            for (int e = e0; e < FEEDBACK_PARTS; e++) { /* what is not behind k is done with */
-                const int j = KVT_MIN(e * KVT_WARP + thread_in_warp(), d - 1);
-                sum[e] += -f->lower[j * FEEDBACK_PITCH + k] * x;
-            }
+            for (int e = e0; e < FEEDBACK_PARTS; e++) sum[e] += l[e] * x;
+            load(KVT_MIN(k + 1, d - 1));
         }
-    float diagonal = 0;
+    float first = 0;
 #pragma unroll
     for (int e = 0; e < FEEDBACK_PARTS; e++) {
         const float x = __shfl_sync(KQ_ALL, own[e], m % KVT_WARP);
-        if (e == m / KVT_WARP) diagonal = x;
+        if (e == m / KVT_WARP) first = x;
     }
 #pragma unroll
-    for (int e = 0; e < FEEDBACK_PARTS; e++) own[e] = -own[e] / diagonal;
+    for (int e = 0; e < FEEDBACK_PARTS; e++) own[e] = -own[e] / first;
     for (int b = 0; b < CLUSTER; b++) {
         float *to = in_block(f->lower, b) + m * FEEDBACK_PITCH;
 #pragma unroll
@@ -295,19 +303,27 @@ KVT_DEVICE void find_codes(struct feedback *f, float (&x)[FEEDBACK_PARTS], int d
         const struct ranked_fit fit = f->fits[KVT_MIN(e * KVT_WARP + thread_in_warp(), d - 1)];
         u[e] = x[e] - (fit.zero + fit.step * (fit.top / 2));
     }
+    float l[FEEDBACK_PARTS];
+    struct ranked_fit fit = f->fits[0];
+    /* What an error of i is made up for by, before it is needed; what is not behind i is done with. */
+    const auto load = [&](int i) {
+#pragma unroll
+        for (int e = 0; e < FEEDBACK_PARTS; e++) l[e] = f->lower[i * FEEDBACK_PITCH + e * KVT_WARP + thread_in_warp()];
+        fit = f->fits[i];
+    };
+    load(0);
 #pragma unroll
     for (int e0 = 0; e0 < FEEDBACK_PARTS; e0++)
-#pragma unroll 4
+#pragma unroll 2
         for (int i = e0 * KVT_WARP; i < KVT_MIN(d, (e0 + 1) * KVT_WARP); i++) {
-            const struct ranked_fit fit = f->fits[i];
             const float w = __shfl_sync(KQ_ALL, x[e0], i % KVT_WARP);
             float code = rintf((w - fit.zero) * fit.inverse);
             code = code > 0 ? code < fit.top ? code : fit.top : 0;
             const float error = w - (fit.zero + fit.step * code);
-            f->w[i * FEEDBACK_ROWS + r] = code;
 #pragma unroll
-            for (int e = e0; e < FEEDBACK_PARTS; e++) /* what is not behind i is done with */
-                x[e] += f->lower[i * FEEDBACK_PITCH + e * KVT_WARP + thread_in_warp()] * error;
+            for (int e = e0; e < FEEDBACK_PARTS; e++) x[e] += l[e] * error;
+            load(KVT_MIN(i + 1, d - 1));
+            f->w[i * FEEDBACK_ROWS + r] = code;
         }
     __syncwarp();
 #pragma unroll

@@ -220,8 +220,9 @@ static void plan_launch(struct bench *b, struct kvt_cuda_attend *l, int n_blocks
     l->shares = sent(b, shares, (size_t)n * sizeof *shares);
     free(shares);
     l->parts = there(b, (size_t)n_slots * kvt_cuda_part_floats(b->d, l->n_columns) * sizeof(float));
-    int32_t *zeros = here((size_t)n_counters, sizeof *zeros);
-    l->done = sent(b, zeros, (size_t)n_counters * sizeof *zeros);
+    const size_t n_done = (size_t)(n_counters * l->n_columns);
+    int32_t *zeros = here(n_done, sizeof *zeros);
+    l->done = sent(b, zeros, n_done * sizeof *zeros);
     free(zeros);
 }
 

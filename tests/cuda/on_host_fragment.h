@@ -46,6 +46,9 @@ inline float __uint_as_float(uint32_t x) { return on_host::from_bits<float>(x); 
 inline uint32_t __float_as_uint(float x) { return (uint32_t)on_host::to_bits(x); }
 inline float rsqrtf(float x) { return 1 / sqrtf(x); }
 inline float2 __ldcg(const float2 *from) { return *from; }
+template <class T> T load_whole(const T *from) { return *from; }
+inline float4 __ldcg(const float4 *from) { return *from; }
+inline void __stcg(float4 *to, const float4 &x) { *to = x; }
 inline bool __any_sync(unsigned mask, bool yes) { return __ballot_sync(mask, yes) != 0; }
 inline uint32_t __byte_perm(uint32_t a, uint32_t b, uint32_t places) {
     const uint64_t bytes = (uint64_t)b << 32 | a;

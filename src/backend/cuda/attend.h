@@ -94,7 +94,7 @@ struct kvt_cuda_attend {
     float scale, softcap;
     const float *sinks; /* or NULL: by query head */
     float *parts;       /* n_slots * kvt_cuda_part_floats() */
-    int32_t *done;      /* zero before the first call; left zero */
+    int32_t *done;      /* n_columns for each counter; zero before the first call, left zero */
 };
 
 /* Of a part; v_size: of a row of values. */

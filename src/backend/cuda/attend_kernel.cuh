@@ -40,7 +40,7 @@ template <bool PAIRS> struct Walked {
 // Where a warp is in the block's shares: the unit that it fetches next, and the address of its page, which is fetched a unit earlier.
 template <bool PAIRS> struct Cursor {
     const Args &a;
-    int next_share, begin = 0, unit = 0, end = 0; // of the share
+    int next_share = -1, begin = 0, unit = 0, end = 0; // of the share
     int region_end = 0,
         number = 0; // of the region, in the share's units; from a unit of the share to its number in the region
     int log = 0;    // of units in a tile
@@ -51,21 +51,35 @@ template <bool PAIRS> struct Cursor {
     bool more = true, coded = false; // of the unit that is found
     const char *page = nullptr;
 
-    __device__ __forceinline__ Cursor(const Args &args, int warp) : a(args), next_share(blockIdx.x) { find(warp); }
-    __device__ void enter_region() {
-        int from = 0, where = KVT_REGION_BODY;
-        region_end = seq->n_units[KVT_REGION_BODY];
-        if (unit >= region_end) {
-            from = region_end, where = KVT_REGION_SINK, region_end += seq->n_units[KVT_REGION_SINK];
-            if (unit >= region_end) from = region_end, where = KVT_REGION_TAIL, region_end = 0x7fffffff;
-        }
-        number = seq->first_unit[where] - from;
+    // share, of: the block's first one and its sequence, read before.
+    __device__ __forceinline__ Cursor(const Args &args, const kvt_cuda_share &share, const kvt_cuda_seq &of, int warp)
+        : a(args) {
+        enter_share(share, of, warp);
+        if (unit < end)
+            enter_region(of), find_page();
+        else
+            find(warp);
+    }
+    __device__ __forceinline__ void enter_share(const kvt_cuda_share &share, const kvt_cuda_seq &of, int warp) {
+        seq = a.call.seqs + share.seq, head = share.head, next_share = share.next;
+        begin = share.first, unit = Walked<PAIRS>::first(share, of, warp), end = share.end;
+    }
+    __device__ __forceinline__ void enter_region(const kvt_cuda_seq &of) {
+        const int n_body = of.n_units[KVT_REGION_BODY], n_plain = n_body + of.n_units[KVT_REGION_SINK];
+        const int where = unit < n_body ? KVT_REGION_BODY : unit < n_plain ? KVT_REGION_SINK : KVT_REGION_TAIL;
+        auto chosen = [&](auto body, auto sink, auto tail) {
+            return where == KVT_REGION_BODY ? body : where == KVT_REGION_SINK ? sink : tail;
+        };
+        region_end = chosen(n_body, n_plain, 0x7fffffff);
+        number = chosen(of.first_unit[KVT_REGION_BODY], of.first_unit[KVT_REGION_SINK] - n_body,
+                        of.first_unit[KVT_REGION_TAIL] - n_plain);
+        pages = chosen(of.pages[KVT_REGION_BODY], of.pages[KVT_REGION_SINK], of.pages[KVT_REGION_TAIL]);
+        head_at = (uint32_t)head * chosen(a.body.head_bytes, a.sink_head_bytes, a.plain.head_bytes);
         coded = where == KVT_REGION_BODY && a.body.k.bits != 0;
         log = coded ? 1 : 2;
-        head_at = (uint32_t)head * (where == KVT_REGION_BODY   ? a.body.head_bytes
-                                    : where == KVT_REGION_SINK ? a.sink_head_bytes
-                                                               : a.plain.head_bytes);
-        pages = seq->pages[where];
+    }
+    __device__ __forceinline__ void find_page() {
+        page = (const char *)__ldg((const unsigned long long *)(pages + ((unit + number) >> log)));
     }
     // In the share, or in a later one; or there is no more.
     __device__ __forceinline__ void find(int warp) {
@@ -75,15 +89,12 @@ template <bool PAIRS> struct Cursor {
                     more = false;
                     return;
                 }
-                const kvt_cuda_share &share = a.call.shares[next_share];
-                seq = a.call.seqs + share.seq;
-                begin = share.first, unit = Walked<PAIRS>::first(share, *seq, warp), end = share.end;
-                next_share = share.next;
-                head = share.head;
+                const kvt_cuda_share share = load_whole(a.call.shares + next_share);
+                enter_share(share, a.call.seqs[share.seq], warp);
             }
-            enter_region();
+            enter_region(load_whole(seq));
         }
-        page = (const char *)__ldg((const unsigned long long *)(pages + ((unit + number) >> log)));
+        find_page();
     }
     __device__ __forceinline__ const char *tile() const { return page + head_at; }
     __device__ __forceinline__ void next(int n_warps) { unit = Walked<PAIRS>::next(*seq, unit, n_warps); }
@@ -364,12 +375,14 @@ __global__ void __launch_bounds__(32 * MOST_WARPS<D, NB, K>, 1) attend_kernel(co
 #else
     char *const shared = (char *)kvt_shared;
 #endif
-    __shared__ int last;
+    // The shares that warps are at: some may still merge the one before.
+    __shared__ kvt_cuda_share shares[2];
+    __shared__ kvt_cuda_seq seqs[2];
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, n_warps = blockDim.x / 32;
     const uint32_t key_slot = shared_address(shared) + warp * a.slots, value_slot = key_slot + a.key_slot;
     char *queries = shared + n_warps * a.slots;
     float *term_sums = (float *)(queries + S::QUERIES), *factors = term_sums + S::TERM_SUMS / 4;
-    float *handed = factors + S::FACTORS / 4, *states = handed + S::HANDED / 4;
+    float *handed = factors + S::FACTORS / 4;
     const Queries<D, NB> plain = {shared_address(queries), shared_address(queries) + Queries<D, NB>::BYTES, 0};
     const uint32_t turned = a.rotated_k || K::KNOWN ? 2 * Queries<D, NB>::BYTES : 0;
     const Queries<D, NB> body = {plain.high + turned, plain.low + turned, shared_address(term_sums)};
@@ -377,19 +390,27 @@ __global__ void __launch_bounds__(32 * MOST_WARPS<D, NB, K>, 1) attend_kernel(co
 
     constexpr bool CLASSED = K::CLASS_BITS != 0;
     // Queries before the body's copies: those fill the pipe that queries would pass through.
-    uint4 first_query = {};
-    if (K::KNOWN || CLASSED) first_query = load_query(a.call, a.call.shares[blockIdx.x], warp, lane);
-    Cursor<CLASSED> cursor(a, warp);
-    auto prepare = [&](const kvt_cuda_share &share) {
+    uint4 first_queries[NB] = {};
+    auto load_queries = [&](const kvt_cuda_share &share) {
+#pragma unroll
+        for (int nb = 0; nb < NB; nb++)
+            if ((K::KNOWN || CLASSED) && warp + nb * n_warps < 8 * NB)
+                first_queries[nb] = load_query(a.call, share, warp + nb * n_warps, lane);
+    };
+    const kvt_cuda_share first_share = load_whole(a.call.shares + blockIdx.x);
+    const kvt_cuda_seq first_seq = load_whole(a.call.seqs + first_share.seq);
+    load_queries(first_share);
+    Cursor<CLASSED> cursor(a, first_share, first_seq, warp);
+    auto prepare = [&](const kvt_cuda_share &share, const kvt_cuda_seq &seq, int at) {
         if constexpr (K::KNOWN)
-            prepare_known<K, NB>(a, share, queries, term_sums, factors, first_query, warp, n_warps, lane);
+            prepare_known<K, NB>(a, share, queries, term_sums, factors, first_queries, warp, n_warps, lane);
         else if constexpr (CLASSED)
-            prepare_class_queries(a, share, queries, factors, first_query, warp, n_warps, lane);
+            prepare_class_queries(a, share, queries, factors, first_queries[0], warp, n_warps, lane);
         else
-            prepare_queries<D, NB>(a, share, a.call.seqs[share.seq], queries, term_sums, factors, warp, n_warps, lane);
+            prepare_queries<D, NB>(a, share, seq, queries, term_sums, factors, warp, n_warps, lane);
+        if (threadIdx.x == 0) shares[at] = share, seqs[at] = seq;
         __syncthreads();
     };
-    prepare(a.call.shares[blockIdx.x]);
     auto fetch_k = [&]() {
         if (cursor.more) {
             if (cursor.coded) {
@@ -424,14 +445,14 @@ __global__ void __launch_bounds__(32 * MOST_WARPS<D, NB, K>, 1) attend_kernel(co
         }
         copies_begun();
     };
+    prepare(first_share, first_seq, 0);
     fetch_k();
     fetch_v();
 
     Walk<D, NB> walk{a, lane, lane / 4, lane % 4};
-    for (int index = blockIdx.x; index >= 0;) {
-        const kvt_cuda_share &share = a.call.shares[index];
-        const kvt_cuda_seq &seq = a.call.seqs[share.seq];
-        index = share.next;
+    for (int at = 0;; at ^= 1) {
+        const kvt_cuda_share &share = shares[at];
+        const kvt_cuda_seq &seq = seqs[at];
         walk.begin();
         const int n_body = seq.n_units[KVT_REGION_BODY], n_sink = seq.n_units[KVT_REGION_SINK], end = share.end;
         const bool few = CLASSED && share.n_rows * a.call.group - share.column <= 4;
@@ -518,22 +539,24 @@ __global__ void __launch_bounds__(32 * MOST_WARPS<D, NB, K>, 1) attend_kernel(co
             __syncwarp();
             fetch_v();
         }
-        // After the last share the slots are free.
-        float *area = share.next < 0 ? (float *)shared : handed;
-        const int at_once = share.next < 0 ? n_warps : S::AT_ONCE;
-        if ((K::KNOWN || CLASSED) && index >= 0) first_query = load_query(a.call, a.call.shares[index], warp, lane);
+        const int next = share.next, n_columns = min(S::COLUMNS, share.n_rows * a.call.group - share.column);
+        // After the last share a warp's slots are free.
+        const Lines lines = next < 0 ? Lines{(float *)shared, (int)a.slots / 4, n_warps}
+                                     : Lines{handed, n_columns * S::LINE, S::HANDED / 4 / (n_columns * S::LINE)};
+        if (next >= 0) load_queries(load_whole(a.call.shares + next));
         constexpr bool CODED = V::KNOWN && !V::FACTOR;
-        const bool turned =
-            V::LOGS && end > n_body; // by each warp, since plain rows are not; otherwise with all sums at once
-        if (CODED && !settled && !turned) {
-            hand_in<D, NB, CODED>(a, walk.mixed, walk.reference, walk.up, share, area, at_once, states, warp, n_warps,
-                                  &last);
+        // By each warp where there are plain rows, which are not turned; otherwise all sums at once.
+        const bool turns = CODED && !settled && !(V::LOGS && end > n_body);
+        if (turns) {
+            put_all_lines<D, NB, CODED>(a, walk.mixed, walk.reference, walk.up, lines, n_columns, warp, n_warps, lane);
         } else {
             if (!settled) settle(walk.mixed, a.body.v, a.rotated_v, lane);
-            hand_in<D, NB, false>(a, walk.mixed, walk.reference, walk.up, share, area, at_once, states, warp, n_warps,
-                                  &last);
+            put_all_lines<D, NB, false>(a, walk.mixed, walk.reference, walk.up, lines, n_columns, warp, n_warps, lane);
         }
-        if (index >= 0) prepare(a.call.shares[index]);
+        hand_in<D, NB>(a, share, lines, turns && a.rotated_v, n_columns, warp, n_warps, lane);
+        if (next < 0) return;
+        const kvt_cuda_share next_share = load_whole(a.call.shares + next);
+        prepare(next_share, load_whole(a.call.seqs + next_share.seq), at ^ 1);
     }
 }
 

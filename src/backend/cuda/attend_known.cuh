@@ -451,13 +451,15 @@ __device__ __forceinline__ float query_of(uint32_t stored, enum kvt_type type) {
 }
 
 // Puts the query vectors of a share into shared memory as prepare_queries does, but those for the body in the order of operands. BY_TOKEN:
-// with second quads divided by 2^bits, and their sums by group. `first`: of column `warp`, read before.
+// with second quads divided by 2^bits, and their sums by group. `first`: of columns `warp` and, of two eights, `warp` + n_warps, read before.
 template <class K, int NB>
 __device__ void prepare_known(const Args &a, const kvt_cuda_share &share, char *queries, float *term_sums,
-                              float *factors, const uint4 &first, int warp, int n_warps, int lane) {
+                              float *factors, const uint4 (&first)[NB], int warp, int n_warps, int lane) {
     constexpr int STRIDE = Queries<128, NB>::STRIDE, BYTES = Queries<128, NB>::BYTES, IN_GROUP = K::GROUP / 4; // lanes
     for (int column = warp; column < 8 * NB; column += n_warps) {
-        const uint4 stored = column == warp ? first : load_query(a.call, share, column, lane);
+        const uint4 stored = column == warp                        ? first[0]
+                             : NB == 2 && column == warp + n_warps ? first[NB - 1]
+                                                                   : load_query(a.call, share, column, lane);
         float q[4];
 #pragma unroll
         for (int i = 0; i < 4; i++) q[i] = query_of(word_of(stored, i), a.call.q_type);

@@ -29,7 +29,7 @@ template <int D, int NB> static void set_slots(Args *args) {
 template <int D, int NB, class K> int warps_in(Args *args, int most) {
     using S = Shape<D, NB>;
     set_slots<D, NB>(args);
-    const int n = (most - 64 - S::BESIDE) / (int)args->slots / 2 * 2;
+    const int n = (most - S::FIXED - S::BESIDE) / (int)args->slots / 2 * 2;
     if (n < S::LEAST_WARPS) return 0;
     return n < (MOST_WARPS<D, NB, K>) ? n : MOST_WARPS<D, NB, K>;
 }

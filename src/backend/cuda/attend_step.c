@@ -83,7 +83,7 @@ static void lay_out(struct call *c, int n_counters) {
     const int max_shares = n_counters + 2 * c->launch.n_blocks;
     l->shares = put(&at, (size_t)max_shares * sizeof(struct kvt_cuda_share));
     l->copied = at;
-    l->done = put(&at, (size_t)n_counters * sizeof(int32_t));
+    l->done = put(&at, (size_t)(n_counters * c->launch.n_columns) * sizeof(int32_t));
     l->parts = put(&at, (size_t)max_shares * kvt_cuda_part_floats(shape->v_size, c->launch.n_columns) * sizeof(float));
     l->out = put(&at, c->out_here ? n_rows * heads * (size_t)shape->v_size * sizeof(float) : 0);
     l->lse = put(&at, c->out_here && c->attend->lse ? n_rows * heads * sizeof(float) : 0);

@@ -121,13 +121,31 @@ __device__ __forceinline__ void store_half(uint32_t address, uint32_t x) {
 __device__ __forceinline__ void store_byte(uint32_t address, uint32_t x) {
     asm volatile("st.shared.u8 [%0], %1;" ::"r"(address), "r"(x) : "memory");
 }
+// A struct that lies in whole 16 bytes and that nobody writes: all of it is on its way at once.
+template <class T> __device__ __forceinline__ T load_whole(const T *from) {
+    static_assert(sizeof(T) % 16 == 0);
+    uint4 words[sizeof(T) / 16];
+#pragma unroll
+    for (int i = 0; i < (int)(sizeof(T) / 16); i++)
+        asm volatile("ld.global.nc.v4.u32 {%0,%1,%2,%3}, [%4];"
+                     : "=r"(words[i].x), "=r"(words[i].y), "=r"(words[i].z), "=r"(words[i].w)
+                     : "l"((const uint4 *)from + i));
+    T whole;
+    memcpy(&whole, words, sizeof whole);
+    return whole;
+}
+// What createpolicy.fractional.L2::evict_first gives: tiles are read once, and leave the second-level cache before tables and parts do.
+constexpr uint64_t READ_ONCE = 0x12f0000000000000u;
 // 16 bytes from global to shared memory, in the background
 __device__ __forceinline__ void copy16(uint32_t to, const void *from) {
-    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
+    asm volatile("cp.async.cg.shared.global.L2::cache_hint.L2::128B [%0], [%1], 16, %2;" ::"r"(to), "l"(from),
+                 "l"(READ_ONCE)
+                 : "memory");
 }
 // The same at offsets that the instruction holds.
 template <int TO, int FROM> __device__ __forceinline__ void copy16_at(uint32_t to, const void *from) {
-    asm volatile("cp.async.cg.shared.global.L2::128B [%0+%2], [%1+%3], 16;" ::"r"(to), "l"(from), "n"(TO), "n"(FROM)
+    asm volatile("cp.async.cg.shared.global.L2::cache_hint.L2::128B [%0+%2], [%1+%3], 16, %4;" ::"r"(to), "l"(from),
+                 "n"(TO), "n"(FROM), "l"(READ_ONCE)
                  : "memory");
 }
 // (~x & mask) | rest, of which the compiler makes more than one operation.

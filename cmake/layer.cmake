@@ -2,6 +2,7 @@
 # becomes compiler flags: a file named *_LEVEL.c is compiled for that level, every other file for the baseline.
 set(KVT_FLAGS_avx2 -mavx2 -mfma -mf16c -mbmi2)
 set(KVT_FLAGS_avx512 -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vbmi -mavx512vnni ${KVT_FLAGS_avx2})
+set(KVT_FLAGS_amx -mamx-tile -mamx-int8 -mamx-bf16 -mavx512bf16 ${KVT_FLAGS_avx512})
 set(KVT_FLAGS_neon)
 set(KVT_FLAGS_ref)
 # Under sanitizers these files would compile for minutes. The three checks left out are of pointers that AddressSanitizer looks
@@ -24,7 +25,7 @@ function(kvt_layer target folder)
     file(GLOB isa CONFIGURE_DEPENDS ${dir}/arm/*.c)
   endif()
   foreach(file ${isa})
-    if(file MATCHES "_(ref|avx2|avx512|neon)\\.c$")
+    if(file MATCHES "_(ref|avx2|avx512|amx|neon)\\.c$")
       set_source_files_properties(${file} TARGET_DIRECTORY ${target} PROPERTIES COMPILE_OPTIONS "${KVT_FLAGS_${CMAKE_MATCH_1}};${kvt_kernel_checks}")
     else()
       message(FATAL_ERROR "${file}: the name must end in _LEVEL.c")

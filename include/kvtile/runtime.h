@@ -43,12 +43,14 @@ KVT_API void kvt_threads_destroy(struct kvt_threads *threads); /* NULL is fine *
 KVT_API struct kvt_parallel kvt_threads_parallel(struct kvt_threads *threads);
 
 /* Instruction-set levels, worst to best: a level is a bundle of features that real processors ship together.
- * avx2: AVX2, FMA, F16C, BMI2. avx512: F, BW, DQ, VL, VBMI, VNNI. neon: AArch64 Advanced SIMD. */
+ * avx2: AVX2, FMA, F16C, BMI2. avx512: F, BW, DQ, VL, VBMI, VNNI. amx: avx512, AVX-512 BF16, AMX TILE, INT8, BF16. neon:
+ * AArch64 Advanced SIMD. */
 #define KVT_LEVEL_MAP(X)                                                                                               \
     X(REF, "ref")                                                                                                      \
     X(NEON, "neon")                                                                                                    \
     X(AVX2, "avx2")                                                                                                    \
-    X(AVX512, "avx512")
+    X(AVX512, "avx512")                                                                                                \
+    X(AMX, "amx")
 
 enum kvt_level {
 #define X(id, name) KVT_LEVEL_##id,
@@ -59,7 +61,8 @@ enum kvt_level {
 
 /* The best level that this processor and its operating system support. Thread-safe. */
 KVT_API enum kvt_level kvt_level_best(void);
-/* Whether a level can run here. KVT_LEVEL_REF always can. */
+/* Whether a level can run here. KVT_LEVEL_REF always can. Where the processor has tiles, this asks Linux for the process' right to
+ * them, once and for all: without it KVT_LEVEL_AMX does not run. (Threads with a signal stack then need one of 11 KB.) */
 KVT_API bool kvt_level_runs(enum kvt_level level);
 /* "ref", "neon", ... Static storage. */
 KVT_API const char *kvt_level_name(enum kvt_level level);

@@ -3,6 +3,10 @@
 #include <string.h>
 #if defined(__x86_64__)
 #include <cpuid.h>
+#if defined(__linux__)
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
 #endif
 
 #include "base/check.h"
@@ -19,6 +23,35 @@ static const char *const names[KVT_LEVEL_COUNT] = {
 static bool has_f16c(void) {
     unsigned a, b, c, d;
     return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
+}
+
+/* What the operating system saves of this thread; only where it says that it does. */
+static uint64_t saved_state(void) {
+    unsigned a, b, c, d;
+    if (!__get_cpuid(1, &a, &b, &c, &d) || !(c & bit_OSXSAVE)) return 0;
+    __asm__ volatile("xgetbv" : "=a"(a), "=d"(d) : "c"(0));
+    return (uint64_t)d << 32 | a;
+}
+
+/* Linux gives tiles to processes that ask for them, whose threads may then use them. */
+static bool may_use_tiles(void) {
+#if defined(__linux__)
+    enum { ARCH_REQ_XCOMP_PERM = 0x1023, XFEATURE_XTILEDATA = 18 };
+    return syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0;
+#else
+    return false;
+#endif
+}
+
+/* Nor these. */
+static bool has_amx(void) {
+    const unsigned amx_bf16 = 1u << 22, amx_tile = 1u << 24, amx_int8 = 1u << 25, all = amx_bf16 | amx_tile | amx_int8;
+    const unsigned avx512_bf16 = 1u << 5;
+    const uint64_t tiles = 3u << 17;
+    unsigned a, b, c, d;
+    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || (d & all) != all) return false;
+    if (!__get_cpuid_count(7, 1, &a, &b, &c, &d) || !(a & avx512_bf16)) return false;
+    return (saved_state() & tiles) == tiles && may_use_tiles();
 }
 #endif
 
@@ -38,6 +71,7 @@ bool kvt_level_runs(enum kvt_level level) {
                __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
                __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vbmi") &&
                __builtin_cpu_supports("avx512vnni");
+    case KVT_LEVEL_AMX: return kvt_level_runs(KVT_LEVEL_AVX512) && has_amx();
 #endif
     default: return false;
     }

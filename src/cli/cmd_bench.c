@@ -69,7 +69,7 @@ static const struct kvt_opt options[] = {
              "processor's caches; none: four times the last-level cache"},
     {KVT_OPT_GROUP, .name = "Running"},
     {KVT_OPT_TEXT, .name = "level", .value = "NAME", .at = AT(level),
-     .help = "instruction-set level: auto, ref, neon, avx2, avx512"},
+     .help = "instruction-set level: auto, ref, neon, avx2, avx512, amx"},
     {KVT_OPT_FLAG, .name = "paced", .at = AT(paced),
      .help = "model: before each round print a line \"ready\" and wait for a line on standard input, so that another program's samples "
              "can come between"},

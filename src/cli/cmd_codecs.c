@@ -48,7 +48,7 @@ static const struct kvt_opt options[] = {
     {KVT_OPT_INT, .name = "threads", .brief = "t", .value = "N", .at = AT(n_threads), .max = 1024,
      .help = "threads on a model; 0: as many as there are processors"},
     {KVT_OPT_TEXT, .name = "level", .value = "NAME", .at = AT(level),
-     .help = "instruction-set level that is timed beside ref: auto, ref, neon, avx2, avx512"},
+     .help = "instruction-set level that is timed beside ref: auto, ref, neon, avx2, avx512, amx"},
     {KVT_OPT_FLAG, .name = "json", .at = AT(json), .not_with = "markdown", .help = "print JSON instead of the tables"},
     {KVT_OPT_FLAG, .name = "markdown", .at = AT(markdown), .not_with = "json",
      .help = "print the tables of docs/codecs.md"},

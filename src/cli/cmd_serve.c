@@ -92,7 +92,7 @@ static const struct kvt_opt options[] = {
     {KVT_OPT_INT, .name = "batch-size", .brief = "b", .value = "N", .at = AT(chunk), .min = 1, .max = 1 << 20,
      .help = "tokens of prompts in one pass, beside the answers that are being written; prefixes are kept at multiples of it"},
     {KVT_OPT_TEXT, .name = "level", .value = "NAME", .at = AT(level),
-     .help = "instruction-set level: auto, ref, neon, avx2, avx512"},
+     .help = "instruction-set level: auto, ref, neon, avx2, avx512, amx"},
     {KVT_OPT_FLAG, .name = "quiet", .brief = "q", .at = AT(quiet), .help = "no progress bar and no line for each request"},
 };
 /* clang-format on */

@@ -40,7 +40,7 @@ static enum kvt_status add_caches(struct kvt_buf *out) {
 /* What o's value may be, where that is a list of words. */
 static enum kvt_status add_words(struct kvt_buf *out, const struct kvt_opt *o) {
     if (value_of(o) == VALUE_COMMAND) return add_commands(out);
-    return kvt_buf_addf(out, "%s", o->words ? o->words : "auto ref neon avx2 avx512");
+    return kvt_buf_addf(out, "%s", o->words ? o->words : "auto ref neon avx2 avx512 amx");
 }
 
 /* The argument of a command that comes first, if that is one of some words; NULL: it is not. */

@@ -34,7 +34,7 @@ const struct kvt_opt kvt_gen_options[KVT_GEN_N_OPTIONS] = {
     {KVT_OPT_INT, .name = "batch-size", .brief = "b", .value = "N", .at = AT(n_batch), .min = 1, .max = 1 << 20,
      .help = "tokens of the prompt that are computed at a time"},
     {KVT_OPT_TEXT, .name = "level", .value = "NAME", .at = AT(level),
-     .help = "instruction-set level: auto, ref, neon, avx2, avx512"},
+     .help = "instruction-set level: auto, ref, neon, avx2, avx512, amx"},
     {KVT_OPT_FLAG, .name = "quiet", .brief = "q", .at = AT(quiet), .help = "no progress bar, no [kv] lines and no summary"},
 };
 /* clang-format on */

@@ -41,7 +41,7 @@ const struct kvt_opt kvt_measure_options[KVT_MEASURE_N_OPTIONS] = {
     {KVT_OPT_INT, .name = "threads", .brief = "t", .value = "N", .at = AT(n_threads), .max = 1024,
      .help = "threads; 0: as many as there are processors. The figures do not depend on it"},
     {KVT_OPT_TEXT, .name = "level", .value = "NAME", .at = AT(level),
-     .help = "instruction-set level: auto, ref, neon, avx2, avx512"},
+     .help = "instruction-set level: auto, ref, neon, avx2, avx512, amx"},
     {KVT_OPT_FLAG, .name = "quiet", .brief = "q", .at = AT(quiet), .help = "no progress bar"},
 };
 /* clang-format on */

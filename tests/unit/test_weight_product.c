@@ -16,6 +16,7 @@
 #include "support/guard.h"
 #include "support/threads.h"
 #include "support/weight_data.h"
+#include "weight/tile.h"
 #include "weight/weight.h"
 
 /* A matrix, tokens and results, each between pages that cannot be touched. */
@@ -119,9 +120,17 @@ static void check_near(const struct scene *s) {
         }
 }
 
+/* Whether a level runs here and does anything for a type that the level below does not. */
+static bool is_own(const struct kvt_weight_type *type, int level) {
+    const enum kvt_level l = (enum kvt_level)level, below = (enum kvt_level)(level - 1);
+    if (!kvt_level_runs(l)) return false;
+    return level == KVT_LEVEL_REF || kvt_weight_kernels_find(type, l) != kvt_weight_kernels_find(type, below) ||
+           kvt_weight_tile_find(l) != kvt_weight_tile_find(below);
+}
+
 static void check_levels(struct scene *s, int n_threads) {
     for (int level = 0; level < KVT_LEVEL_COUNT; level++) {
-        if (!kvt_level_runs((enum kvt_level)level)) continue;
+        if (!is_own(s->w.type, level)) continue;
         run(s, (enum kvt_level)level, n_threads);
         if (level == KVT_LEVEL_REF && s->n >= 16)
             check_near(s);
@@ -180,7 +189,7 @@ static void threads(void **state) {
     assert_non_null(type);
     for (int n = 1; n <= 301; n += 60)
         for (int level = 0; level < KVT_LEVEL_COUNT; level++) {
-            if (!kvt_level_runs((enum kvt_level)level)) continue;
+            if (!is_own(type, level)) continue;
             struct scene s;
             scene_init(&s, type, 128, 576, n, 0);
             const size_t bytes = (size_t)(s.ld_dst * n) * sizeof(float);
@@ -204,7 +213,7 @@ static void several(void **state) {
     static const int n_outs[] = {300, 70, 1};
     for (int n = 1; n <= 30; n += 29)
         for (int level = 0; level < KVT_LEVEL_COUNT; level++) {
-            if (!kvt_level_runs((enum kvt_level)level)) continue;
+            if (!is_own(kvt_weight_type_find(types[0]), level)) continue;
             struct scene s[3];
             struct kvt_weight_output outputs[3];
             for (int i = 0; i < 3; i++) {

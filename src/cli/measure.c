@@ -36,7 +36,8 @@ const struct kvt_opt kvt_measure_options[KVT_MEASURE_N_OPTIONS] = {
      .help = "keep what the reference gives in this folder and use it again; none: do not. If absent: kvtile in "
              "$XDG_CACHE_HOME or in ~/.cache"},
     {KVT_OPT_TEXT, .name = "report", .value = "FILE", .at = AT(report),
-     .help = "also write a report: .html (one page with plots), .md or .json"},
+     .help = "also write a report: .html (one page with plots), .svg (size "
+             "against loss), .md or .json"},
     {KVT_OPT_GROUP, .name = "Running"},
     {KVT_OPT_INT, .name = "threads", .brief = "t", .value = "N", .at = AT(n_threads), .max = 1024,
      .help = "threads; 0: as many as there are processors. The figures do not depend on it"},
@@ -131,7 +132,10 @@ static report_fn report_form(const char *path) {
     static const struct {
         const char *end;
         report_fn fn;
-    } forms[] = {{".html", kvt_fidelity_html}, {".md", kvt_fidelity_markdown}, {".json", kvt_fidelity_json}};
+    } forms[] = {{".html", kvt_fidelity_html},
+                 {".svg", kvt_fidelity_svg},
+                 {".md", kvt_fidelity_markdown},
+                 {".json", kvt_fidelity_json}};
     const char *dot = strrchr(path, '.');
     for (size_t i = 0; dot && i < KVT_ARRAY_LEN(forms); i++)
         if (strcmp(dot, forms[i].end) == 0) return forms[i].fn;
@@ -151,7 +155,8 @@ enum kvt_status kvt_measure_check_file(const char *path, struct kvt_error *err) 
 static enum kvt_status check_report(const char *path, struct kvt_error *err) {
     if (!path) return KVT_OK;
     if (!report_form(path))
-        return kvt_fail(err, KVT_ERR_ARG, "--report takes a file that ends in .html, .md or .json, not '%s'", path);
+        return kvt_fail(err, KVT_ERR_ARG, "--report takes a file that ends in .html, .svg, .md or .json, not '%s'",
+                        path);
     return kvt_measure_check_file(path, err);
 }
 

@@ -519,10 +519,13 @@ KVT_MUST_CHECK enum kvt_status kvt_fidelity_sweep_table(struct kvt_buf *out, con
 KVT_MUST_CHECK enum kvt_status kvt_fidelity_json(struct kvt_buf *out, const struct kvt_fidelity_result *result,
                                                  const struct kvt_fidelity_about *about);
 
-/* Appends the report as Markdown, and as one HTML page with plots that needs nothing from elsewhere. */
+/* Appends the report as Markdown; as one HTML page with plots that needs nothing from elsewhere; its first plot alone, size against loss, as an
+ * SVG file. */
 KVT_MUST_CHECK enum kvt_status kvt_fidelity_markdown(struct kvt_buf *out, const struct kvt_fidelity_result *result,
                                                      const struct kvt_fidelity_about *about);
 KVT_MUST_CHECK enum kvt_status kvt_fidelity_html(struct kvt_buf *out, const struct kvt_fidelity_result *result,
                                                  const struct kvt_fidelity_about *about);
+KVT_MUST_CHECK enum kvt_status kvt_fidelity_svg(struct kvt_buf *out, const struct kvt_fidelity_result *result,
+                                                const struct kvt_fidelity_about *about);
 
 #endif

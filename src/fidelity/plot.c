@@ -19,7 +19,8 @@ enum {
     MARKS_MAX = BOXES_MAX - 64,
     MARK = 5,
     LETTER = 7,
-    LINE = 14
+    LINE = 14,
+    TITLE = 26
 };
 
 /* ---- text ------------------------------------------------------------------------------------------------------------- */
@@ -203,8 +204,7 @@ static bool is_free(const struct labels *l, double x, double y, double width) {
 static enum kvt_status add_label(struct kvt_buf *out, struct labels *l, const char *text, double x, double y) {
     const double width = (double)strlen(text) * LETTER;
     const double at[][2] = {{x + 7, y - 5},         {x + 7, y + 13},         {x - 7 - width, y + 13},
-                            {x - 7 - width, y - 5}, {x - width / 2, y - 10}, {x - width / 2, y + 20},
-                            {x + 7, y - 19},        {x - 7 - width, y + 27}};
+                            {x - 7 - width, y - 5}, {x - width / 2, y - 10}, {x - width / 2, y + 20}};
     for (size_t i = 0; i < KVT_ARRAY_LEN(at); i++) {
         if (!is_free(l, at[i][0], at[i][1], width)) continue;
         l->box[l->n++] = (struct box){at[i][0], at[i][1], width};
@@ -240,20 +240,40 @@ static enum kvt_status add_legend(struct kvt_buf *out, const struct kvt_plot *pl
     return kvt_buf_addf(out, "</ul>\n");
 }
 
-enum kvt_status kvt_plot_write(struct kvt_buf *out, const struct kvt_plot *plot) {
+/* All that is inside the axes, and they. */
+static enum kvt_status add_drawing(struct kvt_buf *out, const struct kvt_plot *plot) {
     const struct axis x = make_axis(plot, false), y = make_axis(plot, true);
-    KVT_TRY(kvt_buf_addf(out, "<figure id=\"%s\"><figcaption>", plot->id));
-    KVT_TRY(add_text(out, plot->title));
-    KVT_TRY(kvt_buf_addf(out, "</figcaption>\n<svg viewBox=\"0 0 %d %d\" role=\"img\" aria-label=\"", WIDTH, HEIGHT));
-    KVT_TRY(add_text(out, plot->title));
-    KVT_TRY(kvt_buf_addf(out, "\">\n"));
     KVT_TRY(add_axes(out, plot, &x, &y));
     for (int k = 0; k < plot->n_series; k++) {
         if (plot->series[k].line) KVT_TRY(add_line(out, &plot->series[k], &x, &y));
         if (plot->series[k].marks) KVT_TRY(add_marks(out, &plot->series[k], &x, &y));
     }
-    KVT_TRY(add_labels(out, plot, &x, &y));
+    return add_labels(out, plot, &x, &y);
+}
+
+enum kvt_status kvt_plot_write(struct kvt_buf *out, const struct kvt_plot *plot) {
+    KVT_TRY(kvt_buf_addf(out, "<figure id=\"%s\"><figcaption>", plot->id));
+    KVT_TRY(add_text(out, plot->title));
+    KVT_TRY(kvt_buf_addf(out, "</figcaption>\n<svg viewBox=\"0 0 %d %d\" role=\"img\" aria-label=\"", WIDTH, HEIGHT));
+    KVT_TRY(add_text(out, plot->title));
+    KVT_TRY(kvt_buf_addf(out, "\">\n"));
+    KVT_TRY(add_drawing(out, plot));
     KVT_TRY(kvt_buf_addf(out, "</svg>\n"));
     KVT_TRY(add_legend(out, plot));
     return kvt_buf_addf(out, "</figure>\n");
+}
+
+enum kvt_status kvt_plot_write_file(struct kvt_buf *out, const struct kvt_plot *plot, const char *title) {
+    KVT_TRY(
+        kvt_buf_addf(out,
+                     "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 %d %d %d\" width=\"%d\" height=\"%d\">\n"
+                     "<style>:root{" KVT_PLOT_LIGHT "}\n"
+                     "@media(prefers-color-scheme:dark){:root{" KVT_PLOT_DARK "}}\n" KVT_PLOT_STYLE
+                     "</style>\n<rect y=\"%d\" width=\"%d\" height=\"%d\" rx=\"8\" fill=\"var(--panel)\"/>\n"
+                     "<text class=\"label\" x=\"%d\" y=\"-4\">",
+                     -TITLE, WIDTH, HEIGHT + TITLE, WIDTH, HEIGHT + TITLE, -TITLE, WIDTH, HEIGHT + TITLE, LEFT));
+    KVT_TRY(add_text(out, title));
+    KVT_TRY(kvt_buf_addf(out, "</text>\n"));
+    KVT_TRY(add_drawing(out, plot));
+    return kvt_buf_addf(out, "</svg>\n");
 }

@@ -9,11 +9,9 @@
 enum { TEXT_BYTES_MAX = 1 << 16, CONTEXT_TOKENS = 24, PARTS_OPEN = 8 };
 
 static const char style[] =
-    ":root{--bg:#fff;--fg:#1b1e23;--soft:#5c6470;--rule:#d9dde3;--panel:#f6f7f9;--good:#1a7f4b;--marginal:#9a6700;--bad:#b3261e;"
-    "--c0:#0b62c4;--c1:#d9480f;--c2:#2b8a3e;--c3:#9c36b5;--c4:#a67c00;--c5:#0c8599;--c6:#c2255c;--c7:#5c6470}\n"
-    "@media(prefers-color-scheme:dark){:root{--bg:#14171b;--fg:#e6e9ee;--soft:#9aa4b2;--rule:#323943;--panel:#1c2127;"
-    "--good:#5bc98b;--marginal:#e0b04a;--bad:#ff8a80;"
-    "--c0:#6cb0ff;--c1:#ff9a62;--c2:#7bd389;--c3:#d9a1ec;--c4:#e3c050;--c5:#62d0e0;--c6:#ff8ab3;--c7:#aab4c2}}\n"
+    ":root{--bg:#fff;--good:#1a7f4b;--marginal:#9a6700;--bad:#b3261e;" KVT_PLOT_LIGHT "}\n"
+    "@media(prefers-color-scheme:dark){:root{--bg:#14171b;--good:#5bc98b;--marginal:#e0b04a;--bad:#ff8a80;" KVT_PLOT_DARK
+    "}}\n"
     "*{box-sizing:border-box}body{margin:0 auto;padding:1.5rem 1rem 4rem;max-width:72rem;background:var(--bg);color:var(--fg);"
     "font:16px/1.5 system-ui,sans-serif}h1{font-size:1.5rem;line-height:1.25;margin:0 0 .5rem;overflow-wrap:anywhere}"
     "h2{font-size:1.15rem;margin:2.2rem 0 .6rem}p{max-width:46rem}.soft,figcaption+*+.soft{color:var(--soft)}\n"
@@ -25,11 +23,7 @@ static const char style[] =
     ".good{color:var(--good)}.marginal{color:var(--marginal)}.bad{color:var(--bad)}\n"
     ".plots{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(28rem,100%),1fr));gap:1rem}"
     "figure{margin:0;padding:.8rem;background:var(--panel);border-radius:.5rem;min-width:0}figcaption{font-weight:600}"
-    "svg{display:block;width:100%;height:auto}svg text{fill:var(--soft);font:13px system-ui,sans-serif}"
-    "svg .label{fill:var(--fg);font-size:12px;paint-order:stroke;stroke:var(--panel);stroke-width:3px}.grid{stroke:var(--rule);stroke-width:1}"
-    ".axis{fill:none;stroke:var(--soft);stroke-width:1}.line{fill:none;stroke-width:1.8}.dashed{stroke-dasharray:5 4}\n"
-    ".c0{--c:var(--c0)}.c1{--c:var(--c1)}.c2{--c:var(--c2)}.c3{--c:var(--c3)}.c4{--c:var(--c4)}.c5{--c:var(--c5)}"
-    ".c6{--c:var(--c6)}.c7{--c:var(--c7)}.line{stroke:var(--c)}.mark{fill:var(--c)}"
+    "svg{display:block;width:100%;height:auto}" KVT_PLOT_STYLE
     ".legend{list-style:none;margin:.4rem 0 0;padding:0;display:flex;flex-wrap:wrap;gap:.2rem .9rem;font-size:.8125rem}"
     ".legend li::before{content:\"\";display:inline-block;width:.7em;height:.7em;border-radius:50%;background:var(--c);"
     "margin-right:.4em}\n"

@@ -9,7 +9,7 @@
 #include "fidelity/plot.h"
 #include "fidelity/report.h"
 
-enum { LABEL_BYTES = 96, SERIES_MAX = KVT_PLOT_COLORS, LAYERS_MAX = 256 };
+enum { LABEL_BYTES = 96, TITLE_BYTES = 160, SERIES_MAX = KVT_PLOT_COLORS, LAYERS_MAX = 256 };
 
 /* ---- names ------------------------------------------------------------------------------------------------------------ */
 
@@ -66,7 +66,7 @@ struct pareto {
     double *x, *y, *front_x, *front_y, plan_x, plan_y;
     const char **labels;
     char (*names)[LABEL_BYTES];
-    bool *shows;
+    bool *shows, *others; /* whether a point is on the front; the rest of them */
 };
 
 static double bits_of(const struct kvt_report *r, int i) {
@@ -91,6 +91,7 @@ static void fill_pareto(struct pareto *p, const struct kvt_report *r) {
         label_of(p->names[p->n], r, i);
         p->labels[p->n] = p->names[p->n];
         p->shows[p->n] = on_front(r, i);
+        p->others[p->n] = !p->shows[p->n];
         if (p->shows[p->n] && r->about->cases[i].leg == r->about->cases[0].leg && p->y[p->n] > 0)
             add_front_point(p, p->x[p->n], p->y[p->n]);
         p->n++;
@@ -102,7 +103,9 @@ static void fill_pareto(struct pareto *p, const struct kvt_report *r) {
     p->plan_y = s->plan->kl.mean;
 }
 
-static enum kvt_status write_pareto(struct kvt_buf *out, const struct kvt_report *r, const struct pareto *p) {
+/* In a page, or as a file of its own, where nobody can point at marks: so all have names there that find room. */
+static enum kvt_status write_pareto(struct kvt_buf *out, const struct kvt_report *r, const struct pareto *p,
+                                    bool alone) {
     static const char *const plan_label[] = {"the plan"};
     static const bool yes[] = {true};
     char x_label[80];
@@ -130,6 +133,7 @@ static enum kvt_status write_pareto(struct kvt_buf *out, const struct kvt_report
          .n = p->n_plan,
          .color = 1,
          .marks = true},
+        {.labels = p->labels, .shows = p->others, .x = p->x, .y = p->y, .n = p->n},
     };
     if (r->about->sweep)
         snprintf(x_label, sizeof x_label, "bits an element, at %lld rows", (long long)r->about->sweep->at);
@@ -141,17 +145,21 @@ static enum kvt_status write_pareto(struct kvt_buf *out, const struct kvt_report
                                   .y_label = "KL mean (nats)",
                                   .log_y = true,
                                   .series = all,
-                                  .n_series = p->n_plan ? 3 : 2};
-    return kvt_plot_write(out, &plot);
+                                  .n_series = alone ? 4 : 2 + p->n_plan};
+    if (!alone) return kvt_plot_write(out, &plot);
+    char title[TITLE_BYTES];
+    const char *slash = strrchr(r->about->model, '/');
+    snprintf(title, sizeof title, "%s: what caches lose, by their size", slash ? slash + 1 : r->about->model);
+    return kvt_plot_write_file(out, &plot, title);
 }
 
-enum kvt_status kvt_report_pareto(struct kvt_buf *out, const struct kvt_report *r) {
+static enum kvt_status add_pareto(struct kvt_buf *out, const struct kvt_report *r, bool alone) {
     const size_t n = (size_t)r->result->n_rows;
     struct kvt_arena arena;
     struct pareto p = {.n = 0};
     if (!kvt_arena_init(&arena, &r->result->allocator,
                         4 * kvt_arena_need(n, sizeof(double)) + kvt_arena_need(n, sizeof *p.labels) +
-                            kvt_arena_need(n, sizeof *p.names) + kvt_arena_need(n, sizeof *p.shows)))
+                            kvt_arena_need(n, sizeof *p.names) + 2 * kvt_arena_need(n, sizeof *p.shows)))
         return KVT_ERR_NOMEM;
     p.x = kvt_arena_take(&arena, n, sizeof(double));
     p.y = kvt_arena_take(&arena, n, sizeof(double));
@@ -160,10 +168,18 @@ enum kvt_status kvt_report_pareto(struct kvt_buf *out, const struct kvt_report *
     p.labels = kvt_arena_take(&arena, n, sizeof *p.labels);
     p.names = kvt_arena_take(&arena, n, sizeof *p.names);
     p.shows = kvt_arena_take(&arena, n, sizeof *p.shows);
+    p.others = kvt_arena_take(&arena, n, sizeof *p.others);
     fill_pareto(&p, r);
-    const enum kvt_status status = write_pareto(out, r, &p);
+    const enum kvt_status status = write_pareto(out, r, &p, alone);
     kvt_arena_finish(&arena);
     return status;
+}
+
+enum kvt_status kvt_report_pareto(struct kvt_buf *out, const struct kvt_report *r) { return add_pareto(out, r, false); }
+
+enum kvt_status kvt_fidelity_svg(struct kvt_buf *out, const struct kvt_fidelity_result *result,
+                                 const struct kvt_fidelity_about *about) {
+    return add_pareto(out, &(struct kvt_report){result, about}, true);
 }
 
 /* ---- lines, one a cache ----------------------------------------------------------------------------------------------- */

@@ -236,6 +236,15 @@ static void the_page_holds_together(void **state) {
         assert_null(strstr(page, "http"));
         assert_non_null(strstr(page, "layer 0, head 1"));
         out.len = 0;
+        assert_int_equal(kvt_fidelity_svg(&out, &result, &about), KVT_OK);
+        page = kvt_buf_text(&out);
+        assert_int_equal(count(page, "<svg "), 1);
+        assert_int_equal(count(page, "<text"), count(page, "</text>"));
+        assert_int_equal(count(page, "<circle"), count(page, "</circle>"));
+        assert_null(strstr(page, "<m>"));
+        assert_null(strstr(page, "nan"));
+        assert_null(strstr(page, "<figure"));
+        out.len = 0;
         assert_int_equal(kvt_fidelity_markdown(&out, &result, &about), KVT_OK);
         assert_non_null(strstr(kvt_buf_text(&out), "| affine4g64 | decode |")
                             ?: strstr(kvt_buf_text(&out), "decode | 128 / 0 |"));

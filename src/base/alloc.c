@@ -3,6 +3,8 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 static void *libc_take(void *ctx, size_t bytes, size_t align) {
     (void)ctx;
@@ -46,6 +48,16 @@ char *kvt_take_string(const struct kvt_allocator *a, const char *text, size_t le
         copy[len] = 0;
     }
     return copy;
+}
+
+void kvt_advise_large(void *ptr, size_t bytes) {
+#if defined(MADV_HUGEPAGE)
+    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    const uintptr_t first = ((uintptr_t)ptr + page - 1) / page * page, end = ((uintptr_t)ptr + bytes) / page * page;
+    if (first < end) (void)madvise((void *)first, end - first, MADV_HUGEPAGE);
+#else
+    (void)ptr, (void)bytes;
+#endif
 }
 
 static bool must_fail(struct kvt_alloc_counter *c) {

@@ -23,6 +23,9 @@ void *kvt_take_zero(const struct kvt_allocator *a, size_t n, size_t size);
 void kvt_give(const struct kvt_allocator *a, void *ptr, size_t n, size_t size);     /* ptr may be NULL */
 char *kvt_take_string(const struct kvt_allocator *a, const char *text, size_t len); /* adds the NUL; give len + 1 */
 
+/* Tells the system that a block will be read whole and often: from pages of 2 MiB, where it has them, that goes faster. */
+void kvt_advise_large(void *ptr, size_t bytes);
+
 /* An allocator that counts, and fails on request: for tests and for the program's peak. Thread-safe. */
 struct kvt_alloc_counter {
     _Atomic size_t live_bytes, peak_bytes, live_blocks, n_takes;

@@ -44,6 +44,12 @@ void kvt_map_close(struct kvt_map *map) {
     *map = (struct kvt_map){NULL, 0};
 }
 
+void kvt_map_release(const struct kvt_map *map, size_t at, size_t bytes) {
+    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), data = (uintptr_t)map->data;
+    const uintptr_t first = (data + at + page - 1) / page * page, end = (data + at + bytes) / page * page;
+    if (map->data && first < end) (void)madvise((void *)first, end - first, MADV_DONTNEED);
+}
+
 enum kvt_status kvt_file_read(struct kvt_buf *buf, const char *path, struct kvt_error *err) {
     const bool is_stdin = strcmp(path, "-") == 0;
     const int fd = is_stdin ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC);

@@ -13,6 +13,8 @@ struct kvt_map {
 /* Maps a regular file read-only. IO (with the system's reason) or FORMAT (not a regular file). */
 KVT_MUST_CHECK enum kvt_status kvt_map_open(struct kvt_map *out, const char *path, struct kvt_error *err);
 void kvt_map_close(struct kvt_map *map); /* harmless on a zeroed map */
+/* Lets the system have the memory of bytes at + 0 .. bytes - 1 of a map back: they are read again when somebody looks. */
+void kvt_map_release(const struct kvt_map *map, size_t at, size_t bytes);
 
 /* Reads a file, or standard input for "-", into buf, up to its maximum (LIMIT past it). */
 KVT_MUST_CHECK enum kvt_status kvt_file_read(struct kvt_buf *buf, const char *path, struct kvt_error *err);

@@ -69,6 +69,9 @@ KVT_MUST_CHECK enum kvt_status kvt_gguf_open_memory(struct kvt_gguf **out, const
                                                     const struct kvt_allocator *allocator, struct kvt_error *err);
 void kvt_gguf_close(struct kvt_gguf *gguf);
 
+/* Lets the system have a tensor's memory back, where it is a file's: it is read again when somebody looks. */
+void kvt_gguf_release(const struct kvt_gguf *gguf, const unsigned char *data, size_t bytes);
+
 int kvt_gguf_version(const struct kvt_gguf *gguf);
 size_t kvt_gguf_bytes(const struct kvt_gguf *gguf);
 size_t kvt_gguf_alignment(const struct kvt_gguf *gguf);

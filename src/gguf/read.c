@@ -97,6 +97,10 @@ enum kvt_status kvt_gguf_open_memory(struct kvt_gguf **out, const void *data, si
     return parse(out, (struct kvt_map){NULL, 0}, data, bytes, "GGUF in memory", allocator, err);
 }
 
+void kvt_gguf_release(const struct kvt_gguf *gguf, const unsigned char *data, size_t bytes) {
+    kvt_map_release(&gguf->map, (size_t)(data - gguf->data), bytes);
+}
+
 void kvt_gguf_close(struct kvt_gguf *gguf) {
     if (!gguf) return;
     const struct kvt_allocator a = gguf->allocator;

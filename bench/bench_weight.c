@@ -26,7 +26,7 @@ struct bench {
     struct kvt_parallel parallel;
     struct kvt_arena scratch;
     int64_t n_in, n_out;
-    unsigned char *data;
+    unsigned char *data, *packed;
     float *x, *dst;
 };
 
@@ -70,6 +70,7 @@ static void blas_512(void *arg, int i) {
 struct product {
     struct bench *bench;
     struct kvt_weight w;
+    size_t packed_bytes;
     int n_tokens, n_matrices;
     enum kvt_level level;
 };
@@ -79,6 +80,7 @@ static void product(void *arg, int i) {
     struct bench *b = p->bench;
     struct kvt_weight w = p->w;
     w.data += (size_t)(i % p->n_matrices) * (size_t)w.n_out * w.row_bytes;
+    if (w.packed) w.packed += (size_t)(i % p->n_matrices) * p->packed_bytes;
     kvt_weight_product(b->dst, w.n_out, &w, b->x, w.n_in, p->n_tokens, p->level, &b->parallel, &b->scratch);
 }
 
@@ -98,6 +100,15 @@ static void bench_type(struct bench *b, const struct kvt_gguf_type *type) {
     if (kvt_weight_bind(&p.w, &tensor, &err) != KVT_OK) {
         printf("%-5s %s\n", type->name, err.text);
         return;
+    }
+    p.packed_bytes = kvt_weight_packed_bytes(&p.w);
+    if (p.packed_bytes) {
+        struct kvt_weight w = p.w;
+        const double start = kvt_clock_seconds();
+        for (size_t i = 0; i < COLD_BYTES / bytes; i++, w.data += bytes)
+            kvt_weight_pack(b->packed + i * p.packed_bytes, &w, &b->parallel);
+        printf("%-5s packed at %.2f GB/s\n", type->name, COLD_BYTES / (kvt_clock_seconds() - start) * 1e-9);
+        p.w.packed = b->packed;
     }
     for (int level = 1; level < KVT_LEVEL_COUNT; level++) {
         if (!kvt_level_runs((enum kvt_level)level)) continue;
@@ -137,9 +148,10 @@ int main(int argc, char **argv) {
     }
     struct kvt_rng rng = {1};
     b.data = kvt_take(&kvt_allocator_libc, COLD_BYTES, 1);
+    b.packed = kvt_take(&kvt_allocator_libc, 2 * (size_t)COLD_BYTES, 1);
     b.x = kvt_take(&kvt_allocator_libc, (size_t)(N_TOKENS_MAX * b.n_in), sizeof(float));
     b.dst = kvt_take(&kvt_allocator_libc, (size_t)(N_TOKENS_MAX * b.n_out), sizeof(float));
-    if (!b.data || !b.x || !b.dst ||
+    if (!b.data || !b.packed || !b.x || !b.dst ||
         !kvt_arena_init(&b.scratch, NULL, kvt_weight_scratch_bytes(b.n_in, N_TOKENS_MAX, &b.parallel)))
         return 1;
     /* As 16-bit, 32-bit floats and scales these bytes are near 1: nothing is subnormal or infinite. */

@@ -8,7 +8,7 @@
 Without --depth each round runs llama.cpp (through llama-cpp-python, from PyPI) and then kvtile: a prompt of 512 tokens from an empty cache,
 then 128 tokens, the likeliest one each time. Neither the loading of the model nor the start of the process is counted; choosing
 the token is. The ratio of a round compares two runs that were made one after the other, so a slow phase of the machine hits
-both. llama.cpp has a 16-bit cache and rounds activations to 8 bits; kvtile keeps them in 32.
+both. llama.cpp has a 16-bit cache and rounds activations to 8 bits; kvtile to 16.
 
 With --depth it is decoding alone, with so many tokens in the cache: `kvtile bench model` for kvtile's caches, and for llama.cpp the
 types f16, q8_0 and q4_0 for keys and values, with flash attention, which those need. In a round llama.cpp's samples come first, then

@@ -20,7 +20,8 @@ const char *kvt_auto_at(size_t i) { return i < KVT_ARRAY_LEN(order) ? order[i] :
 uint64_t kvt_auto_memory(const struct kvt_kv_settings *s, const struct kvt_engine *engine) {
     if (s->memory) return s->memory;
     if (engine->placed.bytes) return KVT_MAX(engine->placed.free_bytes / 10 * 9, 1);
-    const uint64_t left = kvt_term_free_bytes(), weights = kvt_model_info(engine->model).file_bytes;
+    const uint64_t left = kvt_term_free_bytes(), packed = engine->placed.packed_bytes;
+    const uint64_t file = kvt_model_info(engine->model).file_bytes, weights = file > packed ? file - packed : 0;
     if (left == 0) return 0;
     return left > weights ? (left - weights) / 10 * 9 : 1; /* a tenth for what else happens on the machine */
 }

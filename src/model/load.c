@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "model/bind_text.h"
+#include "model/pack.h"
 #include "model/place.h"
 
 static struct kvt_slice text_of(const struct kvt_gguf *gguf, const char *key) {
@@ -131,6 +132,7 @@ static enum kvt_status load(struct kvt_model *m, const char *path, const struct 
     m->places = kvt_take_zero(&m->allocator, 1, sizeof *m->places);
     if (!m->places) return kvt_fail(err, KVT_ERR_NOMEM, "no memory for a model");
     pthread_mutex_init(&m->places->lock, NULL);
+    m->places->output = &m->output;
     KVT_TRY(kvt_gguf_open(&m->gguf, path, &m->allocator, err));
     KVT_TRY(kvt_arch_find(&m->arch, m->gguf, err));
     KVT_TRY(kvt_config_read(&m->config, m->gguf, m->arch->name, &m->allocator, err));
@@ -170,6 +172,7 @@ void kvt_model_destroy(struct kvt_model *m) {
     if (!m) return;
     if (m->places) {
         kvt_placed_destroy(m);
+        kvt_model_unpack(m);
         pthread_mutex_destroy(&m->places->lock);
         kvt_give(&m->allocator, m->places, 1, sizeof *m->places);
     }

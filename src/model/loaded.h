@@ -10,10 +10,13 @@
 
 struct kvt_placed;
 
-/* Devices that have the weights too (place.h): what a model gains after it is loaded. */
+/* What a model gains after it is loaded. */
 struct kvt_places {
     pthread_mutex_t lock;
-    struct kvt_placed *first;
+    struct kvt_placed *first;  /* devices that have the weights too (place.h) */
+    struct kvt_weight *output; /* the model's, which gets a packed form like those of the layers (pack.h) */
+    unsigned char *packed;     /* NULL: not yet, or none */
+    size_t packed_bytes;
 };
 
 struct kvt_model {

@@ -57,11 +57,13 @@ KVT_MUST_CHECK enum kvt_status kvt_place_takes(struct kvt_place place, const str
                                                struct kvt_error *err);
 
 struct kvt_place_info {
-    uint64_t bytes;      /* of the weights there; 0: they are used as they are in the file */
-    uint64_t free_bytes; /* of the device, beside them */
-    char about[240];     /* "CUDA device 0 (NVIDIA H200)" */
+    uint64_t bytes;        /* of the weights on a device; 0: they are in the process */
+    uint64_t free_bytes;   /* of the device, beside them */
+    uint64_t packed_bytes; /* in the process: of the weights that it holds beside the file */
+    char about[240];       /* "CUDA device 0 (NVIDIA H200)" */
 };
-/* Brings the weights to a place, as f16, unless they are there; they stay as long as the model. A runner does it by itself: who calls this
+/* Brings the weights to a place, unless they are there: to a device as f16, in the process in the order in which they are
+ * multiplied. They stay as long as the model. A runner does it by itself: who calls this
  * before can show progress ("weights") and learn how much memory is left. What kvt_place_check gives, or NOMEM with what would fit.
  * parallel, progress and info may be NULL. */
 KVT_MUST_CHECK enum kvt_status kvt_model_place(const struct kvt_model *model, struct kvt_place place,

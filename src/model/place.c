@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "base/half.h"
+#include "model/pack.h"
 
 enum { ALIGN = 256, CHUNK_FLOATS = 1 << 22 };
 
@@ -266,12 +267,13 @@ enum kvt_status kvt_placed_find(const struct kvt_placed **out, const struct kvt_
     KVT_TRY(kvt_backend_compute(&ops, place.backend, err));
     struct kvt_placed *found = NULL;
     enum kvt_status status = KVT_OK;
-    if (ops) {
-        pthread_mutex_lock(&m->places->lock);
+    pthread_mutex_lock(&m->places->lock);
+    if (ops)
         found = look_up(m, ops, place.device);
-        if (!found) status = add(&found, m, ops, place.device, parallel, progress, err);
-        pthread_mutex_unlock(&m->places->lock);
-    }
+    else
+        status = kvt_model_pack(m, parallel, progress, err);
+    if (ops && !found) status = add(&found, m, ops, place.device, parallel, progress, err);
+    pthread_mutex_unlock(&m->places->lock);
     if (status == KVT_OK) *out = found;
     return status;
 }
@@ -290,6 +292,7 @@ enum kvt_status kvt_model_place(const struct kvt_model *model, struct kvt_place 
     const struct kvt_placed *placed;
     struct kvt_place_info found = {.bytes = 0, .about = "the processor"};
     KVT_TRY(kvt_placed_find(&placed, model, place, parallel, progress, err));
+    if (!placed) found.packed_bytes = model->places->packed_bytes;
     if (placed) {
         found.bytes = placed->bytes;
         placed->ops->about(placed->compute, found.about, sizeof found.about);

@@ -31,7 +31,7 @@ struct kvt_placed_tensor {
     size_t at; /* bytes from the memory's beginning */
 };
 
-/* NULL in *out where the backend computes in the process. See kvt_model_place. */
+/* NULL in *out where the backend computes in the process: the weights are then packed. See kvt_model_place. */
 KVT_MUST_CHECK enum kvt_status kvt_placed_find(const struct kvt_placed **out, const struct kvt_model *model,
                                                struct kvt_place place, const struct kvt_parallel *parallel,
                                                const struct kvt_progress *progress, struct kvt_error *err);

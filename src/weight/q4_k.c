@@ -2,26 +2,47 @@
 #include "weight/q4_k.h"
 
 #include "weight/k_scales.h"
-#include "weight/type.h"
+#include "weight/strip.h"
 
-static void decode(float *dst, const unsigned char *src, int64_t n) {
-    const struct kvt_q4_k_block *b = (const void *)src;
-    for (int64_t i = 0; i < n; i += 256, b++) {
-        uint8_t scale[8], min[8];
-        kvt_k_scales(scale, min, b->scales);
-        for (int g = 0; g < 8; g++) {
-            const float d = kvt_f16_at(b->d) * (float)scale[g], m = kvt_f16_at(b->m) * (float)min[g];
-            for (int j = 0; j < 32; j++) *dst++ = d * (float)(b->q[g / 2 * 32 + j] >> g % 2 * 4 & 15) - m;
-        }
+static void split(int8_t *code, float *scale, float *min, const unsigned char *block) {
+    const struct kvt_q4_k_block *b = (const void *)block;
+    uint8_t scales[8], mins[8];
+    kvt_k_scales(scales, mins, b->scales);
+    for (int g = 0; g < 8; g++) {
+        scale[g] = kvt_f16_at(b->d) * (float)scales[g];
+        min[g] = -(kvt_f16_at(b->m) * (float)mins[g]);
+        for (int j = 0; j < 32; j++) *code++ = (int8_t)(b->q[g / 2 * 32 + j] >> g % 2 * 4 & 15);
     }
 }
 
+enum { SCALES = 64 + 8 * 32, UNIT = SCALES + 8 * 256 };
+
+static void put(unsigned char *unit, int row, const unsigned char *block) {
+    const struct kvt_q4_k_block *b = (const void *)block;
+    uint8_t scales[8], mins[8];
+    kvt_k_scales(scales, mins, b->scales);
+    memcpy(unit + 2 * row, b->d, 2);
+    unit[2 * (KVT_STRIP_ROWS + row)] = b->m[0];
+    unit[2 * (KVT_STRIP_ROWS + row) + 1] = b->m[1] ^ 0x80; /* what is added is less than 0 */
+    for (int g = 0; g < 8; g++) {
+        unsigned char *to = unit + SCALES + g * 256;
+        unit[64 + 32 * g + row] = scales[g];
+        unit[64 + 32 * g + KVT_STRIP_ROWS + row] = mins[g];
+        for (int k = 0; k < 4; k++) kvt_strip_put(to, k, row, kvt_strip_nibbles(b->q + g / 2 * 32, g % 2, k));
+    }
+}
+
+static void pack(unsigned char *strip, const unsigned char *rows, size_t row_bytes, int n_rows, int64_t n_blocks) {
+    kvt_strip_pack(strip, rows, row_bytes, n_rows, n_blocks, UNIT, sizeof(struct kvt_q4_k_block), put);
+}
+
+static const struct kvt_weight_codes codes = {32, true, split, UNIT, pack};
 KVT_WEIGHT_KERNELS(q4_k);
 extern const struct kvt_weight_type kvt_weight_q4_k;
 const struct kvt_weight_type kvt_weight_q4_k = {
     .gguf_type = 12,
     .block_len = 256,
     .block_bytes = sizeof(struct kvt_q4_k_block),
-    .decode = decode,
+    .codes = &codes,
     .at = KVT_WEIGHT_CELLS(q4_k),
 };

@@ -1,25 +1,36 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "weight/q5_0.h"
 
-#include "weight/type.h"
+#include "weight/strip.h"
 
-static void decode(float *dst, const unsigned char *src, int64_t n) {
-    const struct kvt_q5_0_block *b = (const void *)src;
-    for (int64_t i = 0; i < n; i += 32, b++) {
-        const float d = kvt_f16_at(b->d);
-        for (int j = 0; j < 32; j++) {
-            const int code = (b->q[j % 16] >> j / 16 * 4 & 15) | (b->high[j / 8] >> j % 8 & 1) << 4;
-            *dst++ = d * (float)(code - 16);
-        }
-    }
+static void split(int8_t *code, float *scale, float *min, const unsigned char *block) {
+    const struct kvt_q5_0_block *b = (const void *)block;
+    (void)min;
+    *scale = kvt_f16_at(b->d);
+    for (int j = 0; j < 32; j++)
+        code[j] = (int8_t)(((b->q[j % 16] >> j / 16 * 4 & 15) | (b->high[j / 8] >> j % 8 & 1) << 4) - 16);
 }
 
+enum { SCALES = 32, UNIT = SCALES + 320 };
+
+static void put(unsigned char *unit, int row, const unsigned char *block) {
+    const struct kvt_q5_0_block *b = (const void *)block;
+    memcpy(unit + 2 * row, b->d, 2);
+    for (int k = 0; k < 4; k++) kvt_strip_put(unit + SCALES, k, row, kvt_strip_word(b->q + 4 * k));
+    kvt_strip_put(unit + SCALES, 4, row, kvt_strip_fifths(b->high));
+}
+
+static void pack(unsigned char *strip, const unsigned char *rows, size_t row_bytes, int n_rows, int64_t n_blocks) {
+    kvt_strip_pack(strip, rows, row_bytes, n_rows, n_blocks, UNIT, sizeof(struct kvt_q5_0_block), put);
+}
+
+static const struct kvt_weight_codes codes = {32, false, split, UNIT, pack};
 KVT_WEIGHT_KERNELS(q5_0);
 extern const struct kvt_weight_type kvt_weight_q5_0;
 const struct kvt_weight_type kvt_weight_q5_0 = {
     .gguf_type = 6,
     .block_len = 32,
     .block_bytes = sizeof(struct kvt_q5_0_block),
-    .decode = decode,
+    .codes = &codes,
     .at = KVT_WEIGHT_CELLS(q5_0),
 };

@@ -21,6 +21,7 @@ enum { KVT_TILE_SUMS = KVT_TILE_ROWS * KVT_TILE_TOKENS * KVT_WEIGHT_LANES };
 
 struct kvt_weight_tile {
     enum kvt_level level; /* whose pack functions lay rows and tokens out */
+    kvt_weight_round_fn *round;
     int n_parts;
     /* dst[t * ld_dst + r] for n_tokens (up to KVT_TILE_TOKENS) of a packed block and n_rows of a panel, in which rows are
      * valid (any finite numbers) up to the next multiple of 4. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Tensors as matrices, and single rows of them. */
+ * Tensors as matrices, single rows of them, and strips. */
 #include "base/check.h"
-#include "weight/type.h"
+#include "weight/strip.h"
 
 enum kvt_status kvt_weight_bind(struct kvt_weight *out, const struct kvt_gguf_tensor *tensor, struct kvt_error *err) {
     const struct kvt_weight_type *type = kvt_weight_type_find(tensor->type->id);
@@ -21,12 +21,44 @@ enum kvt_status kvt_weight_bind(struct kvt_weight *out, const struct kvt_gguf_te
         !kvt_mul_ok(row_bytes, (size_t)n_out, &bytes) || bytes > tensor->bytes)
         return kvt_fail(err, KVT_ERR_FORMAT, "tensor %s: %lld x %lld elements of %s do not fit its %zu bytes",
                         tensor->name, (long long)n_in, (long long)n_out, tensor->type->name, tensor->bytes);
-    *out = (struct kvt_weight){type, tensor->data, n_in, n_out, row_bytes};
+    *out = (struct kvt_weight){type, tensor->data, n_in, n_out, row_bytes, NULL};
     return KVT_OK;
 }
 
 void kvt_weight_row(const struct kvt_weight *w, int64_t row, float *dst, enum kvt_level level) {
     KVT_ASSERT(row >= 0 && row < w->n_out);
     const struct kvt_weight_kernels *k = kvt_weight_kernels_find(w->type, level);
-    (k ? k->decode : w->type->decode)(dst, w->data + (size_t)row * w->row_bytes, w->n_in);
+    const unsigned char *src = w->data + (size_t)row * w->row_bytes;
+    if (k)
+        k->decode(dst, src, w->n_in);
+    else
+        kvt_weight_decode_ref(w->type, dst, src, w->n_in);
+}
+
+static size_t strip_bytes(const struct kvt_weight *w) {
+    return (size_t)(w->n_in / w->type->block_len) * w->type->codes->unit_bytes;
+}
+
+size_t kvt_weight_packed_bytes(const struct kvt_weight *w) {
+    if (!w->type->codes || !kvt_weight_kernels_find(w->type, kvt_level_best())) return 0;
+    return (size_t)kvt_div_up(w->n_out, KVT_STRIP_ROWS) * strip_bytes(w);
+}
+
+struct packing {
+    unsigned char *dst;
+    const struct kvt_weight *w;
+};
+
+static void pack_strip(void *arg, int i, int thread) {
+    (void)thread;
+    const struct packing *p = arg;
+    const struct kvt_weight *w = p->w;
+    const int64_t first = (int64_t)i * KVT_STRIP_ROWS;
+    w->type->codes->pack(p->dst + (size_t)i * strip_bytes(w), w->data + (size_t)first * w->row_bytes, w->row_bytes,
+                         (int)KVT_MIN(w->n_out - first, KVT_STRIP_ROWS), w->n_in / w->type->block_len);
+}
+
+void kvt_weight_pack(unsigned char *dst, const struct kvt_weight *w, const struct kvt_parallel *parallel) {
+    struct packing p = {dst, w};
+    kvt_parallel_run(parallel, (int)kvt_div_up(w->n_out, KVT_STRIP_ROWS), pack_strip, &p);
 }

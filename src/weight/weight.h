@@ -2,9 +2,10 @@
  *
  * Door of weight: GGUF block types as matrices, and the products with them.
  *
- * Activations stay in f32; a weight is dequantized exactly as the type defines it (equal to the bit at every level to the
- * scalar reference, which equals the `gguf` Python package). Products are sums of f32 products in a fixed order that
- * depends on the shapes alone: the same bits for any number of threads.
+ * A weight is dequantized exactly as the type defines it (equal to the bit at every level to the scalar reference, which equals
+ * the `gguf` Python package). Products with types of floats are sums of f32 products; those with types of blocks of integers round
+ * activations to 16 bits, 32 together, and are exact in each block (weight/type.h). Both in a fixed order that depends on the
+ * shapes alone: the same bits for any number of threads.
  */
 #ifndef WEIGHT_WEIGHT_H
 #define WEIGHT_WEIGHT_H
@@ -29,11 +30,17 @@ struct kvt_weight {
     const unsigned char *data;
     int64_t n_in, n_out;
     size_t row_bytes;
+    const unsigned char *packed; /* NULL, or what kvt_weight_pack made */
 };
 
 /* A 1- or 2-dimensional tensor as a matrix (1: one row). UNSUPPORTED names the tensor, its type and the known types. */
 KVT_MUST_CHECK enum kvt_status kvt_weight_bind(struct kvt_weight *out, const struct kvt_gguf_tensor *tensor,
                                                struct kvt_error *err);
+
+/* Types of blocks are multiplied fast in another order of their bytes, of about the same size: the bytes of that, aligned to
+ * KVT_ALIGN, or 0 where products read the matrix as it is. Without them products have the same bits. */
+size_t kvt_weight_packed_bytes(const struct kvt_weight *w);
+void kvt_weight_pack(unsigned char *dst, const struct kvt_weight *w, const struct kvt_parallel *parallel);
 
 /* Row `row` as floats. */
 void kvt_weight_row(const struct kvt_weight *w, int64_t row, float *dst, enum kvt_level level);

@@ -122,7 +122,7 @@ static void a_control_agrees_with_the_cache(void **state) {
         else if (!(cache > 1e-4 && fabs(cache - control) < 0.1 * cache))
             fail_msg("%s, %s: cache %g, control %g", r.rows[i].kv, kvt_leg_name(cases[i].leg), cache, control);
     }
-    assert_true(fabs(r.ppl_ref[0] - r.ppl_ref[1]) < 1e-4 * r.ppl_ref[0]);
+    assert_true(fabs(r.ppl_ref[0] - r.ppl_ref[1]) < 1e-3 * r.ppl_ref[0]);
     kvt_fidelity_finish(&r);
 }
 

@@ -15,7 +15,7 @@
 #include "fidelity/fidelity.h"
 #include "support/threads.h"
 
-enum { CHUNK = 128 };
+enum { CHUNK = 128, N_CHUNKS = 5 };
 
 static struct kvt_model *load(const char *name) {
     char path[512];
@@ -64,8 +64,8 @@ static void within(const char *what, const struct golden *g, double got, double 
         fail_msg("%s of %s on %s: got %.6g, golden %.6g +- %.2g", what, g->kv, g->model, got, want, tolerance);
 }
 
-/* Few positions: another order of summation flips codes and moves a mean. From level avx2 to ref the means of the golden rows
- * move by at most 1 % and no more than one position flips. */
+/* Few positions: the last bit of a sum flips codes and moves a mean. From one level to another the means of the golden rows move by
+ * at most 7 %, and four positions flip. */
 static void check_model(const char *name, const struct golden *rows, int n) {
     struct kvt_model *model = load(name);
     struct kvt_ids ids = golden_text(model);
@@ -75,19 +75,24 @@ static void check_model(const char *name, const struct golden *rows, int n) {
     for (int i = 0; i < n; i++)
         if (strcmp(rows[i].model, name) == 0) kv[n_kv].kv = rows[i].kv, own[n_kv++] = &rows[i];
     assert_true(n_kv >= 3);
-    const struct kvt_fidelity_options o = {
-        .cases = kv, .n_cases = n_kv, .ids = ids.data, .n_ids = ids.len, .chunk = CHUNK, .n_chunks = 1, .first_id = -1};
+    const struct kvt_fidelity_options o = {.cases = kv,
+                                           .n_cases = n_kv,
+                                           .ids = ids.data,
+                                           .n_ids = ids.len,
+                                           .chunk = CHUNK,
+                                           .n_chunks = N_CHUNKS,
+                                           .first_id = -1};
     struct kvt_fidelity_result r;
     struct kvt_error err;
     if (kvt_fidelity_run(&r, model, &o, &err) != KVT_OK) fail_msg("%s", err.text);
-    assert_int_equal(r.n_positions, CHUNK - 1);
+    assert_int_equal(r.n_positions, N_CHUNKS * (CHUNK - 1));
     for (int i = 0; i < n_kv; i++) {
         const struct kvt_fidelity_row *row = &r.rows[i];
         assert_string_equal(row->kv, kv[i].kv);
-        within("reference perplexity", own[i], r.ppl_ref[KVT_LEG_PREFILL], own[i]->ppl_ref, 2e-3);
+        within("reference perplexity", own[i], r.ppl_ref[KVT_LEG_PREFILL], own[i]->ppl_ref, 5e-3);
         within("KL", own[i], row->kl.mean, own[i]->kl, 0.08 * own[i]->kl);
-        within("flips", own[i], row->flips, own[i]->flips, own[i]->kl > 0 ? 2.5 / (CHUNK - 1) : 0);
-        within("perplexity", own[i], row->ppl, own[i]->ppl, 2e-3 + 0.06 * sqrt(own[i]->kl) * own[i]->ppl);
+        within("flips", own[i], row->flips, own[i]->flips, own[i]->kl > 0 ? 8.5 / (N_CHUNKS * (CHUNK - 1)) : 0);
+        within("perplexity", own[i], row->ppl, own[i]->ppl, 5e-3 + 0.06 * sqrt(own[i]->kl) * own[i]->ppl);
     }
     kvt_fidelity_finish(&r);
     kvt_ids_finish(&ids);

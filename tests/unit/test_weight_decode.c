@@ -46,7 +46,7 @@ static void check_line(const char *name, uint64_t seed, int n, const uint64_t wa
     unsigned char *src = guard_last(&packed, bytes);
     float *dst = (float *)(void *)guard_last(&decoded, len * sizeof(float));
     weight_data_fill(src, layout, n, seed);
-    const struct kvt_weight w = {type, src, (int64_t)len, 1, bytes};
+    const struct kvt_weight w = {type, src, (int64_t)len, 1, bytes, NULL};
     for (int level = 0; level < KVT_LEVEL_COUNT; level++) {
         const enum kvt_level l = (enum kvt_level)level;
         if (!kvt_level_runs(l) || (level > 0 && kvt_weight_kernels_find(type, l) ==

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The weight kernels at level avx2: each type's unpack and the operations, over the level's vocabulary. */
+#include "weight/x86/strip_avx2.h"
 #include "weight/x86/v32_avx2.h"
 
 #include "weight/tile.inc"
 
 extern const struct kvt_weight_tile kvt_weight_tile_avx2;
-const struct kvt_weight_tile kvt_weight_tile_avx2 = {KVT_LEVEL_AVX2, V32_PARTS, multiply};
+const struct kvt_weight_tile kvt_weight_tile_avx2 = {KVT_LEVEL_AVX2, strip_round, V32_PARTS, multiply};
 
 #include "weight/bf16.inc"
 #include "weight/f16.inc"

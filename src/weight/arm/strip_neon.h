@@ -78,7 +78,27 @@ static inline void strip_store(float *dst, strip_sum a, int n) {
     if (n > 0 && n < 8) memcpy(dst, last, (size_t)n * sizeof *dst);
 }
 
-static inline void strip_round_32(struct kvt_rounded *dst, const float *x) { kvt_weight_round_ref(dst, x, 32); }
+static inline void strip_round_32(struct kvt_rounded *dst, const float *x) {
+    uint32x4_t most = vdupq_n_u32(0);
+    for (int i = 0; i < 8; i++) most = vmaxq_u32(most, vreinterpretq_u32_f32(vabsq_f32(vld1q_f32(x + 4 * i))));
+    const float m = vgetq_lane_f32(vreinterpretq_f32_u32(vdupq_n_u32(vmaxvq_u32(most))), 0);
+    if (!(m >= 0x1p-100f && m < __builtin_inff())) {
+        kvt_weight_round_ref(dst, x, 32);
+        return;
+    }
+    const float inverse = KVT_ROUNDED_MOST / m;
+    for (int i = 0; i < 2; i++) {
+        int32x4_t sum = vdupq_n_s32(0);
+        for (int j = 4 * i; j < 4 * i + 4; j++) {
+            const int32x4_t q = vcvtnq_s32_f32(vmulq_n_f32(vld1q_f32(x + 4 * j), inverse));
+            vst1_s16(dst->q + 4 * j, vmovn_s32(q));
+            sum = vaddq_s32(sum, q);
+        }
+        dst->sum[i] = vaddvq_s32(sum);
+    }
+    dst->scale = m / KVT_ROUNDED_MOST;
+    dst->moment = (float)(dst->sum[0] + dst->sum[1]) * dst->scale;
+}
 
 static void strip_round(struct kvt_rounded *dst, const float *x, int64_t n) {
     for (int64_t i = 0; i < n; i += 32) strip_round_32(dst++, x + i);

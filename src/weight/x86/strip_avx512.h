@@ -58,7 +58,6 @@ static inline void strip_store(float *dst, strip_sum a, int n) {
     _mm512_mask_storeu_ps(dst, (__mmask16)((1u << n) - 1), a);
 }
 
-/* Sums and most: 16 elements at a time. */
 static inline void strip_round_32(struct kvt_rounded *dst, const float *x) {
     const __m512 a = _mm512_loadu_ps(x), b = _mm512_loadu_ps(x + 16);
     const __m512i magnitude = _mm512_set1_epi32(0x7FFFFFFF);

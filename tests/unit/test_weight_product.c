@@ -44,7 +44,7 @@ static float contract(const float *w, const float *x, int64_t n_in) {
     return lane[0];
 }
 
-/* Blocks of 32 of ordinary numbers, zeros, numbers that are as good as that, large ones, and ones whose codes are at ties. */
+/* Blocks of 32 of ordinary numbers, zeros, numbers that are taken for that and just not, large ones, and ones whose codes are at ties. */
 static void fill_tokens(struct scene *s) {
     struct kvt_rng rng = {(uint64_t)s->n};
     for (int t = 0; t < s->n; t++)
@@ -54,6 +54,7 @@ static void fill_tokens(struct scene *s) {
             switch ((t * 3 + i / 32) % 12) {
             case 3: *x = 0; break;
             case 5: *x *= 0x1p-105f; break;
+            case 6: *x *= 0x1p-95f; break;
             case 7: *x *= 0x1p+12f; break;
             case 9: *x = i % 32 == 7 ? -32639 : roundf(*x * 999) + 0.5f; break;
             default: break;

@@ -9,14 +9,11 @@ struct packing {
     const struct kvt_progress *progress;
     unsigned char *memory; /* NULL: bytes are only counted */
     size_t bytes, total;
-    bool drop; /* what was packed */
 };
 
 static enum kvt_status pack_one(struct packing *p, struct kvt_weight *w, struct kvt_error *err) {
     const size_t bytes = kvt_weight_packed_bytes(w);
-    if (p->drop)
-        w->packed = NULL;
-    else if (p->memory && bytes) {
+    if (p->memory && bytes) {
         if (!kvt_progress_report(p->progress, "weights", p->bytes, p->total))
             return kvt_fail(err, KVT_ERR_CANCELLED, "packing the weights was cancelled");
         kvt_weight_pack(p->memory + p->bytes, w, p->parallel);
@@ -61,10 +58,8 @@ enum kvt_status kvt_model_pack(const struct kvt_model *m, const struct kvt_paral
     m->places->packed = p.memory;
     m->places->packed_bytes = p.total;
     const enum kvt_status status = pack_all(&p, err);
-    if (status == KVT_OK) return KVT_OK;
-    p.drop = true;
-    (void)pack_all(&p, NULL);
-    kvt_model_unpack(m);
+    if (status != KVT_OK)
+        kvt_model_unpack(m); /* weights may point there still: nobody multiplies before this succeeds */
     return status;
 }
 

@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/file.h"
 #include "gguf/gguf.h"
 #include "gguf/write.h"
 #include "support/fail_each.h"
@@ -256,6 +257,26 @@ static enum kvt_status write_and_read(void *ctx, const struct kvt_allocator *a) 
     return status;
 }
 
+/* A file's bytes are read again; the caller's memory is left alone. */
+static void released_tensors_keep_their_bytes(void **state) {
+    (void)state;
+    struct kvt_buf file;
+    struct kvt_gguf *of_file = NULL, *of_memory = NULL;
+    kvt_buf_init(&file, NULL, 1 << 26);
+    assert_int_equal(kvt_file_read(&file, KVT_ROOT "/models/plain.gguf", NULL), KVT_OK);
+    assert_int_equal(kvt_gguf_open(&of_file, KVT_ROOT "/models/plain.gguf", NULL, NULL), KVT_OK);
+    assert_int_equal(kvt_gguf_open_memory(&of_memory, file.data, file.len, NULL, NULL), KVT_OK);
+    for (size_t i = 0; i < kvt_gguf_n_tensors(of_file); i++) {
+        const struct kvt_gguf_tensor *t = kvt_gguf_tensor(of_file, i), *copy = kvt_gguf_tensor(of_memory, i);
+        kvt_gguf_release(of_file, t->data, t->bytes);
+        kvt_gguf_release(of_memory, copy->data, copy->bytes);
+        assert_memory_equal(t->data, copy->data, t->bytes);
+    }
+    kvt_gguf_close(of_file);
+    kvt_gguf_close(of_memory);
+    kvt_buf_finish(&file);
+}
+
 static void every_take_may_fail(void **state) {
     (void)state;
     assert_true(kvt_fail_each(write_and_read, NULL) > 30);
@@ -287,11 +308,9 @@ static void many_strings(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(round_trip_of_every_kind),
-        cmocka_unit_test(typed_look_ups_say_what_is_wrong),
-        cmocka_unit_test(the_plain_model),
-        cmocka_unit_test(every_take_may_fail),
-        cmocka_unit_test(many_strings),
+        cmocka_unit_test(round_trip_of_every_kind), cmocka_unit_test(typed_look_ups_say_what_is_wrong),
+        cmocka_unit_test(the_plain_model),          cmocka_unit_test(released_tensors_keep_their_bytes),
+        cmocka_unit_test(every_take_may_fail),      cmocka_unit_test(many_strings),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

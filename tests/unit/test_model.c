@@ -11,6 +11,7 @@
 
 #include <cmocka.h>
 
+#include "base/alloc.h"
 #include "base/file.h"
 #include "gguf/write.h"
 #include "model/model.h"
@@ -286,6 +287,57 @@ static void reports_loading_and_cancels(void **state) {
     assert_int_equal(watch.n, 4);
 }
 
+static bool cancel(void *ctx, const char *what, uint64_t done, uint64_t total) {
+    int *n_left = ctx;
+    assert_string_equal(what, "weights");
+    assert_true(done < total);
+    return (*n_left)-- > 0;
+}
+
+static void first_logits(const struct kvt_model *model, float *dst) {
+    struct kvt_session *session = NULL;
+    static const int32_t ids[] = {5, 9, 2};
+    assert_int_equal(kvt_session_create(&session, model, &(struct kvt_session_options){.n_ctx = 8}, NULL), KVT_OK);
+    assert_int_equal(kvt_session_eval(session, ids, 3, 1, NULL, NULL), KVT_OK);
+    assert_int_equal(kvt_session_logits(session, 0, 1, dst, NULL), KVT_OK);
+    kvt_session_destroy(session);
+}
+
+/* Packing that was cancelled, or had no memory, leaves a model that can be packed later, and is done once. */
+static void packs_weights_once(void **state) {
+    (void)state;
+    struct kvt_alloc_counter counter = {.fail_at = 0};
+    const struct kvt_allocator allocator = kvt_allocator_counted(&counter);
+    const struct kvt_model_options options = {.allocator = &allocator};
+    struct kvt_model *model = NULL, *other = NULL;
+    struct kvt_place_info info;
+    static float want[8192], got[8192];
+    int n_left = 3;
+    const struct kvt_progress progress = {cancel, &n_left};
+    assert_int_equal(kvt_model_load(&model, KVT_ROOT "/models/plain.gguf", &options, NULL), KVT_OK);
+    assert_int_equal(kvt_model_load(&other, KVT_ROOT "/models/plain.gguf", NULL, NULL), KVT_OK);
+    assert_true(kvt_model_info(model).n_vocab <= 8192);
+    first_logits(other, want);
+    if (kvt_level_best() != KVT_LEVEL_REF) {
+        assert_int_equal(kvt_model_place(model, (struct kvt_place){NULL, 0}, NULL, &progress, NULL, NULL),
+                         KVT_ERR_CANCELLED);
+        atomic_store(&counter.fail_at, 1);
+        assert_int_equal(kvt_model_place(model, (struct kvt_place){NULL, 0}, NULL, NULL, NULL, NULL), KVT_ERR_NOMEM);
+    }
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(kvt_model_place(model, (struct kvt_place){NULL, 0}, NULL, NULL, &info, NULL), KVT_OK);
+        const size_t n_blocks = counter.live_blocks;
+        first_logits(model, got);
+        assert_int_equal(counter.live_blocks, n_blocks);
+        assert_memory_equal(want, got, (size_t)kvt_model_info(model).n_vocab * sizeof *got);
+    }
+    assert_int_equal(info.bytes, 0);
+    assert_true((info.packed_bytes > 0) == (kvt_level_best() != KVT_LEVEL_REF));
+    kvt_model_destroy(other);
+    kvt_model_destroy(model);
+    assert_int_equal(counter.live_blocks, 0);
+}
+
 static void refuses_files_that_are_none(void **state) {
     (void)state;
     struct kvt_model *model = NULL;
@@ -329,7 +381,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(accepts_what_means_the_same), cmocka_unit_test(says_what_it_is),
         cmocka_unit_test(reports_loading_and_cancels), cmocka_unit_test(refuses_files_that_are_none),
-        cmocka_unit_test(survives_lack_of_memory),
+        cmocka_unit_test(survives_lack_of_memory),     cmocka_unit_test(packs_weights_once),
     };
     return _cmocka_run_group_tests("refusals", refusals, N_BAD, NULL, NULL) + cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -17,8 +17,10 @@
 
 enum {
     MAX_VECTORS =
-        128,       /* query vectors of a job, unless one row has more: unpacking a tile is a small part of its use */
-    MAX_HEADS = 4, /* KV heads of a job */
+        128, /* query vectors of a job, unless one row has more: unpacking a tile is a small part of its use */
+    MANY_VECTORS = 512,  /* the same where matrix units multiply, which makes unpacking a larger part */
+    MANY_SIZE = 1 << 16, /* those vectors' elements, at most: they stay in the nearer caches */
+    MAX_HEADS = 4,       /* KV heads of a job */
     FETCH_TILES =
         2, /* how far ahead tiles are fetched: all scales of a tile are read first, so it must be there by then */
     MANY_JOBS = 32,  /* jobs that keep the threads busy: heads are put together only where there are more */
@@ -36,6 +38,7 @@ struct run {
     int group;          /* query heads per KV head */
     int block_rows;     /* query rows of a job */
     int n_vectors;      /* group * block_rows */
+    int many_rows;      /* query rows of a job that matrix units multiply, at most; 0: the level has none */
     int k_size, v_size; /* of a row */
     int ld_k;           /* k_size in whole vectors */
     int ld_v;           /* v_size in whole blocks of lanes */
@@ -57,6 +60,7 @@ struct job {
     int64_t first_tile, end_tile;
     size_t part; /* of its first vector */
     bool fused; /* few query rows: each tile is multiplied as it is packed. Many: it is unpacked once for all of them */
+    bool many;  /* and multiplied on matrix units */
 };
 
 /* What is kept for the vectors of one KV head. */
@@ -66,14 +70,16 @@ struct head {
     float *max, *sum;                 /* of the softmax */
     struct kvt_noise *noise;          /* of rounded weights */
     struct kvt_rounded rounded;       /* queries for per-token keys */
+    void *split, *rotated_split;      /* queries for matrix units */
 };
 
 struct scratch {
     float *queries, *rotated_queries, *values, *rotated_values, *max, *sum; /* of all heads of the job */
     struct kvt_noise *noise;
     char *rounded;
-    float *scores, *keep, *block; /* of the head whose turn it is */
-    int *first, *end;             /* rows of the tile that each of its vectors sees */
+    float *scores, *keep, *block;                         /* of the head whose turn it is */
+    int *first, *end;                                     /* rows of the tile that each of its vectors sees */
+    char *split, *rotated_split, *spread[KVT_SIDE_COUNT]; /* of the one head that jobs of matrix units have */
     struct head head[MAX_HEADS];
 };
 
@@ -84,8 +90,18 @@ static int n_spans(const struct kvt_step_entry *entry) {
     return (int)kvt_div_up(entry->n_before + entry->n_rows, (int64_t)SPAN_TILES * KVT_TILE_ROWS);
 }
 
+/* Query rows of a job. On matrix units the more the better, while there are jobs enough. */
+static int block_rows(const struct run *run, const struct kvt_step_entry *entry) {
+    if (entry->n_rows <= SPLIT_ROWS) return run->block_rows;
+    int rows = KVT_MAX(run->many_rows, run->block_rows);
+    while (rows / 2 >= run->block_rows &&
+           run->layer->plan.shape.n_kv_heads * kvt_div_up(entry->n_rows, rows) < MANY_JOBS)
+        rows /= 2;
+    return rows;
+}
+
 static int n_blocks(const struct run *run, const struct kvt_step_entry *entry) {
-    return (int)kvt_div_up(entry->n_rows, run->block_rows);
+    return (int)kvt_div_up(entry->n_rows, block_rows(run, entry));
 }
 
 /* KV heads of a job: as many as its vectors allow while there are jobs enough. */
@@ -101,7 +117,7 @@ static int heads_of(const struct run *run, const struct kvt_step_entry *entry) {
 
 /* Query vectors of a job, at most. */
 static int job_vectors(const struct run *run, const struct kvt_step_entry *entry) {
-    return heads_of(run, entry) * KVT_MIN(entry->n_rows, run->block_rows) * run->group;
+    return heads_of(run, entry) * KVT_MIN(entry->n_rows, block_rows(run, entry)) * run->group;
 }
 
 static int entry_jobs(const struct run *run, const struct kvt_step_entry *entry) {
@@ -131,10 +147,11 @@ static struct job find_job(const struct run *run, int i) {
     job.span = i % job.n_spans;
     job.first_head = i / job.n_spans / blocks * heads;
     job.n_heads = KVT_MIN(heads, n_heads - job.first_head);
-    job.first_row = block * run->block_rows;
-    job.n_rows = KVT_MIN(run->block_rows, entry->n_rows - job.first_row);
+    job.first_row = block * block_rows(run, entry);
+    job.n_rows = KVT_MIN(block_rows(run, entry), entry->n_rows - job.first_row);
     job.n = job.n_rows * run->group;
     job.fused = run->fused && entry->n_rows <= SPLIT_ROWS;
+    job.many = run->many_rows && entry->n_rows > SPLIT_ROWS;
     const int64_t rows = entry->n_before + job.first_row + job.n_rows;
     job.first_tile = (int64_t)job.span * SPAN_TILES;
     job.end_tile = kvt_div_up(rows, KVT_TILE_ROWS);
@@ -256,6 +273,41 @@ static void mix_tile(const struct run *run, const struct job *job, const struct 
     }
 }
 
+/* Blocks [from, to) of a tile for matrix units; terms [first, end) are needed. */
+static const char *spread_tile(const struct run *run, const struct place *at, const struct scratch *s, char *out,
+                               int from, int to, int first, int end) {
+    const struct kvt_kernels *k = &run->step->pool->kernels;
+    const int n_terms = at->tile->n_terms;
+    for (int b = from; b < to; b++) {
+        k->unpack(at->tile, at->bytes, b, s->block);
+        k->spread(s->block, n_terms, first, end, out + (size_t)b * kvt_spread_bytes(n_terms));
+    }
+    return out;
+}
+
+/* Scores, softmax and mix of a tile's rows [first, end) on matrix units. */
+static void attend_many(const struct run *run, const struct job *job, const struct place at[KVT_SIDE_COUNT],
+                        const struct head *h, const struct scratch *s, int first, int end) {
+    const struct place *k = &at[KVT_SIDE_K], *v = &at[KVT_SIDE_V];
+    float *values[2] = {h->values, run->rotated_v ? h->rotated_values : NULL};
+    run->step->pool->kernels.many(&(struct kvt_many){
+        .keys = k->tile,
+        .values = v->tile,
+        .queries = k->tile->format.rotated ? h->rotated_split : h->split,
+        .key_blocks = spread_tile(run, k, s, s->spread[KVT_SIDE_K], first / KVT_LANES, (int)kvt_div_up(end, KVT_LANES),
+                                  0, k->tile->n_terms),
+        .value_blocks = spread_tile(run, v, s, s->spread[KVT_SIDE_V], 0, kvt_tile_n_blocks(v->tile), first, end),
+        .n = job->n,
+        .first = s->first,
+        .end = s->end,
+        .softcap = run->attend->softcap,
+        .max = h->max,
+        .sum = h->sum,
+        .y = values[v->tile->format.rotated],
+        .other = values[!v->tile->format.rotated],
+        .ld_y = run->ld_v});
+}
+
 /* The tile of `side` that is walked `steps` after that of the job's head i on page t: heads of a page first, then pages. Near the end
  * an earlier one. */
 static const void *tile_ahead(const struct job *job, const struct kvt_page_list *list,
@@ -280,6 +332,10 @@ static void walk_tile(const struct run *run, const struct job *job, enum kvt_reg
             at[side] = (struct place){&shape->tile[side],
                                       kvt_page_tile(list->pages[tile], shape, job->first_head + i, (enum kvt_side)side),
                                       tile_ahead(job, list, shape, (enum kvt_side)side, tile, i, FETCH_TILES)};
+        if (job->many && kvt_many_takes(at[KVT_SIDE_K].tile) && kvt_many_takes(at[KVT_SIDE_V].tile)) {
+            attend_many(run, job, at, &s->head[i], s, first, end);
+            continue;
+        }
         score_tile(run, job, &at[KVT_SIDE_K], &s->head[i], s, first, end);
         soften_tile(run, job->n, &s->head[i], s);
         mix_tile(run, job, &at[KVT_SIDE_V], &s->head[i], s, first, end);
@@ -290,7 +346,8 @@ static void walk_tile(const struct run *run, const struct job *job, enum kvt_reg
 
 /* Cuts a thread's scratch into its parts, all of whole vectors; returns its bytes. */
 static size_t cut_scratch(const struct run *run, char *memory, struct scratch *s) {
-    const size_t n = kvt_round_up((size_t)run->n_vectors, PAD), k = (size_t)run->ld_k, v = (size_t)run->ld_v;
+    const int most = KVT_MAX(run->n_vectors, run->many_rows * run->group);
+    const size_t n = (size_t)kvt_round_up(most, KVT_MANY_VECTORS), k = (size_t)run->ld_k, v = (size_t)run->ld_v;
     size_t at = 0;
     float **const floats[] = {&s->block,          &s->scores, &s->values, &s->queries, &s->rotated_queries,
                               &s->rotated_values, &s->max,    &s->sum,    &s->keep};
@@ -306,6 +363,15 @@ static size_t cut_scratch(const struct run *run, char *memory, struct scratch *s
     for (size_t i = 0; i < KVT_ARRAY_LEN(floats); i++) {
         if (memory) *floats[i] = (float *)(void *)(memory + at);
         at += counts[i] * sizeof(float);
+    }
+    char **const limbs[] = {&s->split, &s->rotated_split, &s->spread[KVT_SIDE_K], &s->spread[KVT_SIDE_V]};
+    const size_t split = kvt_split_bytes((int)n, run->k_size), blocks = kvt_div_up(run->v_size, KVT_LANES);
+    const size_t bytes[] = {split, run->rotated_k ? split : 0,
+                            KVT_TILE_ROWS / KVT_LANES * kvt_spread_bytes(run->k_size),
+                            blocks * kvt_spread_bytes(KVT_TILE_ROWS)};
+    for (size_t i = 0; run->many_rows && i < KVT_ARRAY_LEN(limbs); i++) {
+        if (memory) *limbs[i] = memory + at;
+        at += bytes[i];
     }
     if (memory) {
         s->noise = (struct kvt_noise *)(void *)(memory + at);
@@ -328,13 +394,15 @@ static void cut_heads(const struct run *run, const struct job *job, struct scrat
         h->max = s->max + v0;
         h->sum = s->sum + v0;
         h->noise = s->noise + v0;
+        h->split = s->split;
+        h->rotated_split = s->rotated_split;
         for (int v = 0; v < job->n; v++) {
             h->max[v] = -INFINITY;
             h->sum[v] = 0;
             h->noise[v] = (struct kvt_noise){0, 0};
         }
     }
-    const size_t bytes = (size_t)(job->n_heads * job->n * run->ld_v) * sizeof(float);
+    const size_t bytes = (size_t)(kvt_round_up(job->n_heads * job->n, KVT_MANY_VECTORS) * run->ld_v) * sizeof(float);
     memset(s->values, 0, bytes);
     if (run->rotated_v) memset(s->rotated_values, 0, bytes);
 }
@@ -352,6 +420,14 @@ static void load_queries(const struct run *run, const struct job *job, int head,
             memcpy(rotated, q, (size_t)run->ld_k * sizeof *q);
             kvt_rotate(rotated, run->k_size);
         }
+}
+
+/* Makes the queries of a head what matrix units multiply. */
+static void split_queries(const struct run *run, const struct job *job, const struct head *h) {
+    if (!job->many) return;
+    const kvt_split_fn split = run->step->pool->kernels.split;
+    split(h->queries, run->ld_k, job->n, run->k_size, h->split);
+    if (run->rotated_k) split(h->rotated_queries, run->ld_k, job->n, run->k_size, h->rotated_split);
 }
 
 /* Rounds the queries of a head for per-token keys. */
@@ -406,6 +482,7 @@ static void attend_job(void *arg, int i, int thread) {
     for (int h = 0; h < job.n_heads; h++) {
         load_queries(run, &job, job.first_head + h, &s.head[h]);
         round_queries(run, &job, h, &s);
+        split_queries(run, &job, &s.head[h]);
     }
     for (int64_t t = job.first_tile; t < job.end_tile; t++) {
         if (t * KVT_TILE_ROWS < run->layer->plan.sink) {
@@ -495,6 +572,8 @@ enum kvt_status kvt_attention_run(struct kvt_step *step, int layer, const struct
     run.rotated_k = run.layer->page[KVT_REGION_BODY].tile[KVT_SIDE_K].format.rotated;
     run.rotated_v = run.layer->page[KVT_REGION_BODY].tile[KVT_SIDE_V].format.rotated;
     run.fused = step->pool->kernels.fused != NULL;
+    const int many = KVT_MIN(MANY_VECTORS, MANY_SIZE / KVT_MAX(run.ld_k, run.ld_v));
+    if (step->pool->kernels.many) run.many_rows = KVT_MAX(run.block_rows, many / run.group);
     const struct kvt_tile *keys = &run.layer->page[KVT_REGION_BODY].tile[KVT_SIDE_K];
     struct kvt_rounded none;
     for (int heads = 1; run.fused && keys->kind == KVT_TILE_LANE && heads <= MAX_HEADS; heads *= 2) {

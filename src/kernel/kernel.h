@@ -97,6 +97,49 @@ static inline bool kvt_fused_rounds(const struct kvt_tile *tile) {
     return tile->kind == KVT_TILE_LANE && kvt_fused_takes(tile) && !kvt_fused_floats(tile);
 }
 
+/* ---- many vectors, on matrix units -------------------------------------------------------------------------------------
+ *
+ * A number is the sum of limbs, bf16 numbers of which each rounds what those before it left: two hold 16 significant bits, three all of an
+ * f32's. Products of limbs are exact in 32 bits and are added there; those below the wanted precision are left out. */
+enum { KVT_LIMBS = 3, KVT_MANY_VECTORS = 32, KVT_MANY_TERMS = 32 };
+
+static inline bool kvt_many_takes(const struct kvt_tile *tile) {
+    return tile->kind != KVT_TILE_PLAIN || tile->number != KVT_NUMBER_F32;
+}
+/* Bytes of n vectors as limbs; of a block of 32 lanes. */
+static inline size_t kvt_split_bytes(int n, int n_terms) {
+    return (size_t)kvt_div_up(n, KVT_MANY_VECTORS) * (size_t)kvt_div_up(n_terms, KVT_MANY_TERMS) *
+           (KVT_LIMBS * KVT_MANY_VECTORS * KVT_MANY_TERMS * sizeof(uint16_t));
+}
+static inline size_t kvt_spread_bytes(int n_terms) {
+    return (size_t)kvt_div_up(n_terms, KVT_MANY_TERMS) * (2 * KVT_LANES * KVT_MANY_TERMS * sizeof(uint16_t));
+}
+
+/* near. n vectors, of which vector v is at x + v * ld, to three limbs each. `out` is aligned to 64. */
+typedef void (*kvt_split_fn)(const float *x, ptrdiff_t ld, int n, int n_terms, void *out);
+
+/* near. A block as kvt_unpack_fn gives it to two limbs; terms outside [first, end) become 0, whatever they are. */
+typedef void (*kvt_spread_fn)(const float *block, int n_terms, int first, int end, void *out);
+
+/* One step of attention for n vectors over the rows of a K and a V tile: scores, softmax, mix. */
+struct kvt_many {
+    const struct kvt_tile *keys, *values;
+    const void *queries;      /* split */
+    const char *key_blocks;   /* spread; of rows that some vector sees */
+    const char *value_blocks; /* all of the tile's */
+    int n;                    /* vectors */
+    const int *first, *end;   /* rows that each sees */
+    float softcap;            /* 0: none */
+    float *max, *sum;         /* of the softmax so far */
+    float *y, *other;         /* mixed values so far: y takes the tile's, other (or NULL) is rescaled with it; whole
+                                       * blocks of lanes, n rounded up to KVT_MANY_VECTORS rows */
+    ptrdiff_t ld_y;
+};
+
+/* near. Encoded rows meet 16 significant bits of queries and weights, 16-bit rows all of them. What a vector gets depends on its own
+ * rows alone. */
+typedef void (*kvt_many_fn)(const struct kvt_many *args);
+
 /* exact. What kvt_encoder.encode does, for all heads. */
 typedef void (*kvt_encode_fn)(const struct kvt_encode_args *args);
 
@@ -112,6 +155,9 @@ struct kvt_kernels {
     kvt_decode_fn decode;
     kvt_fused_fn fused; /* NULL at level ref: unpack and fold do it */
     kvt_round_fn round;
+    kvt_split_fn split; /* NULL, and the next two: unpack, fold and soften do it */
+    kvt_spread_fn spread;
+    kvt_many_fn many;
 };
 
 /* The kernels of a level: of the best one that is not above it and has a kernel, operation by operation. */
@@ -129,6 +175,9 @@ extern const kvt_soften_fn kvt_soften_table[KVT_LEVEL_COUNT];
 extern const kvt_decode_fn kvt_decode_table[KVT_LEVEL_COUNT];
 extern const kvt_fused_fn kvt_fused_table[KVT_LEVEL_COUNT];
 extern const kvt_round_fn kvt_round_table[KVT_LEVEL_COUNT];
+extern const kvt_split_fn kvt_split_table[KVT_LEVEL_COUNT];
+extern const kvt_spread_fn kvt_spread_table[KVT_LEVEL_COUNT];
+extern const kvt_many_fn kvt_many_table[KVT_LEVEL_COUNT];
 /* The kernel of one level, or null. */
 kvt_encode_fn kvt_encode_kernel(const struct kvt_codec *codec, enum kvt_level level);
 

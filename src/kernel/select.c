@@ -24,6 +24,12 @@ TABLE(decode);
 FUSED_TABLE(fused);
 FUSED_TABLE(round);
 
+#define MANY_TABLE(op)                                                                                                 \
+    const kvt_##op##_fn kvt_##op##_table[KVT_LEVEL_COUNT] = {[KVT_LEVEL_AMX] = KVT_X86(kvt_##op##_amx)}
+MANY_TABLE(split);
+MANY_TABLE(spread);
+MANY_TABLE(many);
+
 #define PICK(op)                                                                                                       \
     for (int l = (int)level; l >= 0 && !out.op; l--) out.op = kvt_##op##_table[l]
 
@@ -35,6 +41,9 @@ struct kvt_kernels kvt_kernels_select(enum kvt_level level) {
     PICK(decode);
     PICK(fused);
     PICK(round);
+    PICK(split);
+    PICK(spread);
+    PICK(many);
     return out;
 }
 

@@ -45,6 +45,10 @@ KVT_KERNELS_OF(neon)
 KVT_KERNELS_OF(avx2)
 KVT_KERNELS_OF(avx512)
 
+void kvt_split_amx(const float *x, ptrdiff_t ld, int n, int n_terms, void *out);
+void kvt_spread_amx(const float *block, int n_terms, int first, int end, void *out);
+void kvt_many_amx(const struct kvt_many *args);
+
 /* A table's cell on the processors that have the level, null elsewhere. */
 #if defined(__x86_64__)
 #define KVT_X86(fn) fn

@@ -1,0 +1,312 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Attention of many vectors on tiles of BF16. A tile register holds 16 rows of 64 bytes: on the left 16 vectors by 32 terms, on the right 16
+ * pairs of terms by 16 lanes. The pair i of 32 terms is i and i + 16, so that two registers of floats become pairs by a shift and
+ * a blend. What is split lies as it is read: step by step of 32 terms, limb by limb, two registers side by side.
+ */
+#include <float.h>
+#include <immintrin.h>
+#include <math.h>
+#include <string.h>
+
+#include "base/num.h"
+#include "kernel/kernel.h"
+#include "kernel/table.h"
+
+#define INLINE static inline __attribute__((always_inline))
+
+enum {
+    ROWS = 16,
+    REGISTER = 1024, /* bytes */
+    LIMB = 2 * REGISTER,
+    LEFT_STEP = KVT_LIMBS * LIMB,
+    RIGHT_STEP = 2 * LIMB
+};
+
+/* Which limbs are multiplied: of rows that were encoded, f16 and bf16. */
+enum kind { CODES, F16, BF16 };
+
+static enum kind kind_of(const struct kvt_tile *tile) {
+    if (tile->kind != KVT_TILE_PLAIN) return CODES;
+    return tile->number == KVT_NUMBER_F16 ? F16 : BF16;
+}
+
+/* ---- limbs ------------------------------------------------------------------------------------------------------------- */
+
+/* The next limb of x, in the upper half of each word; x becomes what it leaves. */
+INLINE __m512i next_limb(__m512 *x) {
+    const __m512i up = _mm512_add_epi32(_mm512_castps_si512(*x), _mm512_set1_epi32(0x8000));
+    const __m512i limb = _mm512_and_si512(up, _mm512_set1_epi32((int)0xFFFF0000u));
+    *x = _mm512_sub_ps(*x, _mm512_castsi512_ps(limb));
+    return limb;
+}
+/* Pairs of the upper halves of words. */
+INLINE __m512i pair_up(__m512i a, __m512i b) {
+    return _mm512_mask_blend_epi16(0xAAAAAAAA, _mm512_srli_epi32(a, 16), b);
+}
+/* 16 pairs to n limbs, `apart` bytes from each other; the last is cut, not rounded. */
+INLINE void put_limbs(int n, char *to, size_t apart, __m512 a, __m512 b) {
+    for (int i = 0; i < n - 1; i++, to += apart) {
+        const __m512i x = next_limb(&a), y = next_limb(&b);
+        _mm512_store_si512((void *)to, pair_up(x, y));
+    }
+    _mm512_store_si512((void *)to, pair_up(_mm512_castps_si512(a), _mm512_castps_si512(b)));
+}
+
+static __mmask16 below(int n) { return n >= 16 ? 0xFFFF : n <= 0 ? 0 : (__mmask16)((1u << n) - 1); }
+
+void kvt_split_amx(const float *x, ptrdiff_t ld, int n, int n_terms, void *out) {
+    char *to = out;
+    for (int v0 = 0; v0 < n; v0 += KVT_MANY_VECTORS)
+        for (int t = 0; t < n_terms; t += KVT_MANY_TERMS, to += LEFT_STEP)
+            for (int v = 0; v < KVT_MANY_VECTORS; v++) {
+                const bool real = v0 + v < n;
+                const float *from = real ? x + (v0 + v) * ld + t : x;
+                const __m512 a = _mm512_maskz_loadu_ps(real ? below(n_terms - t) : 0, from);
+                const __m512 b = _mm512_maskz_loadu_ps(real ? below(n_terms - t - ROWS) : 0, from + ROWS);
+                put_limbs(KVT_LIMBS, to + v * 64, LIMB, a, b);
+            }
+}
+
+/* Row `term` of a block, 16 lanes from `lane` on. */
+INLINE __m512 block_row(const float *block, int term, int lane, int first, int end) {
+    return term >= first && term < end ? _mm512_loadu_ps(block + term * KVT_LANES + lane) : _mm512_setzero_ps();
+}
+
+void kvt_spread_amx(const float *block, int n_terms, int first, int end, void *out) {
+    char *to = out;
+    for (int t = 0; t < n_terms; t += KVT_MANY_TERMS, to += RIGHT_STEP) {
+        const bool whole = first <= t && t + KVT_MANY_TERMS <= end && t + KVT_MANY_TERMS <= n_terms;
+        for (int i = 0; i < ROWS; i++)
+            for (int half = 0; half < 2; half++) {
+                const float *from = block + (t + i) * KVT_LANES + half * ROWS;
+                const __m512 a =
+                    whole ? _mm512_loadu_ps(from) : block_row(block, t + i, half * ROWS, first, KVT_MIN(end, n_terms));
+                const __m512 b = whole ? _mm512_loadu_ps(from + ROWS * KVT_LANES)
+                                       : block_row(block, t + i + ROWS, half * ROWS, first, KVT_MIN(end, n_terms));
+                put_limbs(2, to + half * REGISTER + i * 64, LIMB, a, b);
+            }
+    }
+}
+
+/* ---- products ---------------------------------------------------------------------------------------------------------- */
+
+#define LOAD_LEFT(two, limb)                                                                                           \
+    _tile_loadd(4, left + (limb)*LIMB, 64);                                                                            \
+    if (two) _tile_loadd(5, left + (limb)*LIMB + REGISTER, 64)
+#define LOAD_RIGHT(limb)                                                                                               \
+    _tile_loadd(6, right + (limb)*LIMB, 64);                                                                           \
+    _tile_loadd(7, right + (limb)*LIMB + REGISTER, 64)
+#define MULTIPLY(two)                                                                                                  \
+    _tile_dpbf16ps(0, 4, 6);                                                                                           \
+    _tile_dpbf16ps(1, 4, 7);                                                                                           \
+    if (two) {                                                                                                         \
+        _tile_dpbf16ps(2, 5, 6);                                                                                       \
+        _tile_dpbf16ps(3, 5, 7);                                                                                       \
+    }
+
+/* A limb of a step that is multiplied soon, to the nearest cache. */
+INLINE void fetch(const char *at) {
+    for (int i = 0; i < LIMB; i += 64) _mm_prefetch(at + i, _MM_HINT_T0);
+}
+
+/* Steps of 32 terms, small products first. */
+INLINE void multiply_steps(enum kind kind, bool two, const char *left, const char *right, const char *next, int n) {
+    for (; n > 0; n--, left += LEFT_STEP, right += RIGHT_STEP, next += RIGHT_STEP) {
+        LOAD_RIGHT(0);
+        fetch(next);
+        if (kind != CODES) {
+            LOAD_LEFT(two, 2);
+            MULTIPLY(two);
+        }
+        LOAD_LEFT(two, 1);
+        MULTIPLY(two);
+        if (kind != BF16) fetch(next + LIMB);
+        if (kind == F16) {
+            LOAD_RIGHT(1);
+            MULTIPLY(two);
+            LOAD_LEFT(two, 0);
+            MULTIPLY(two);
+            LOAD_RIGHT(0);
+            MULTIPLY(two);
+        } else {
+            LOAD_LEFT(two, 0);
+            MULTIPLY(two);
+            if (kind == CODES) {
+                LOAD_RIGHT(1);
+                MULTIPLY(two);
+            }
+        }
+    }
+}
+
+INLINE void multiply_block(enum kind kind, bool two, float *y, ptrdiff_t ld, bool add, const char *left,
+                           const char *right, const char *next, int n_steps) {
+    const long stride = (long)ld * (long)sizeof *y;
+    if (add) {
+        _tile_loadd(0, y, stride);
+        _tile_loadd(1, y + ROWS, stride);
+        if (two) {
+            _tile_loadd(2, y + ROWS * ld, stride);
+            _tile_loadd(3, y + ROWS * ld + ROWS, stride);
+        }
+    } else {
+        _tile_zero(0);
+        _tile_zero(1);
+        if (two) {
+            _tile_zero(2);
+            _tile_zero(3);
+        }
+    }
+    multiply_steps(kind, two, left, right, next, n_steps);
+    _tile_stored(0, y, stride);
+    _tile_stored(1, y + ROWS, stride);
+    if (two) {
+        _tile_stored(2, y + ROWS * ld, stride);
+        _tile_stored(3, y + ROWS * ld + ROWS, stride);
+    }
+}
+
+/* y[vector][lane] = (add: +=) the product of up to 32 vectors with n blocks of lanes, `block_bytes` from each other. */
+INLINE void multiply(enum kind kind, bool two, float *y, ptrdiff_t ld, bool add, const char *left, const char *right,
+                     size_t block_bytes, int n_blocks, int n_steps, const char *after) {
+    __asm__ volatile("" ::: "memory"); /* the intrinsics for loads do not say that they read memory */
+    for (int b = 0; b < n_blocks; b++)
+        multiply_block(kind, two, y + b * KVT_LANES, ld, add, left, right + (size_t)b * block_bytes,
+                       b + 1 < n_blocks ? right + (size_t)(b + 1) * block_bytes : after, n_steps);
+    __asm__ volatile("" ::: "memory");
+}
+
+static void multiply_any(enum kind kind, bool two, float *y, ptrdiff_t ld, bool add, const char *left,
+                         const char *right, size_t block_bytes, int n_blocks, int n_steps, const char *after) {
+#define CASE(kind, two) multiply(kind, two, y, ld, add, left, right, block_bytes, n_blocks, n_steps, after)
+    switch (kind) {
+    case CODES: two ? CASE(CODES, true) : CASE(CODES, false); break;
+    case F16: two ? CASE(F16, true) : CASE(F16, false); break;
+    case BF16: two ? CASE(BF16, true) : CASE(BF16, false); break;
+    }
+#undef CASE
+}
+
+/* ---- softmax ----------------------------------------------------------------------------------------------------------- */
+
+/* e^x for x <= 0, 0 below -87: two to a whole number, and a polynomial for the fraction left, from -1/2 to 1/2. */
+INLINE __m512 exp_negative(__m512 x) {
+    const __m512 t = _mm512_mul_ps(x, _mm512_set1_ps(0x1.715476p+0f));
+    const __m512 n = _mm512_roundscale_ps(t, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    const __m512 r = _mm512_fmadd_ps(n, _mm512_set1_ps(-0x1.62e43p-1f), x);
+    const __m512 s = _mm512_fmadd_ps(n, _mm512_set1_ps(0x1.05c61p-29f), r);
+    __m512 p = _mm512_set1_ps(0x1.6ab96ep-10f);
+    p = _mm512_fmadd_ps(p, s, _mm512_set1_ps(0x1.126d1ep-7f));
+    p = _mm512_fmadd_ps(p, s, _mm512_set1_ps(0x1.55589ap-5f));
+    p = _mm512_fmadd_ps(p, s, _mm512_set1_ps(0x1.55540ap-3f));
+    p = _mm512_fmadd_ps(p, s, _mm512_set1_ps(0x1.fffffap-2f));
+    p = _mm512_fmadd_ps(p, s, _mm512_set1_ps(1.0f));
+    p = _mm512_fmadd_ps(p, s, _mm512_set1_ps(1.0f));
+    return _mm512_maskz_scalef_ps(_mm512_cmp_ps_mask(x, _mm512_set1_ps(-87.0f), _CMP_NLT_UQ), p, n);
+}
+
+/* cap * tanh(x / cap) by way of e^(-2 |x| / cap). */
+static void cap_scores(float *x, int n, float cap) {
+    for (int i = 0; i < n; i += ROWS) {
+        const __m512 a = _mm512_load_ps(x + i), one = _mm512_set1_ps(1.0f);
+        const __m512 e = exp_negative(_mm512_mul_ps(_mm512_abs_ps(a), _mm512_set1_ps(-2.0f / cap)));
+        const __m512 size = _mm512_div_ps(_mm512_sub_ps(one, e), _mm512_add_ps(one, e));
+        const __m512i sign = _mm512_and_si512(_mm512_castps_si512(a), _mm512_set1_epi32(INT32_MIN));
+        const __m512i y = _mm512_castps_si512(_mm512_mul_ps(size, _mm512_set1_ps(cap)));
+        _mm512_store_ps(x + i, _mm512_castsi512_ps(_mm512_or_si512(y, sign)));
+    }
+}
+
+/* The scores of one vector to weights, relative to the largest so far, as limbs. Returns what earlier weights become worth. */
+INLINE float soften(int n_limbs, const float *scores, int n_steps, float *max, float *sum, char *weights) {
+    __m512 top = _mm512_set1_ps(*max);
+    for (int i = 0; i < 2 * n_steps; i++) top = _mm512_max_ps(top, _mm512_load_ps(scores + i * ROWS));
+    const float m = _mm512_reduce_max_ps(top), before = *max;
+    const __m512 base = _mm512_set1_ps(KVT_MAX(m, -FLT_MAX)); /* where nothing was seen yet all weights are exp(-inf) */
+    __m512 total = _mm512_setzero_ps();
+    for (int i = 0; i < n_steps; i++, scores += KVT_MANY_TERMS) {
+        const __m512 a = exp_negative(_mm512_sub_ps(_mm512_load_ps(scores), base));
+        const __m512 b = exp_negative(_mm512_sub_ps(_mm512_load_ps(scores + ROWS), base));
+        total = _mm512_add_ps(total, _mm512_add_ps(a, b));
+        put_limbs(n_limbs, weights + i * LEFT_STEP, LIMB, a, b);
+    }
+    const float keep = m > before ? _mm512_cvtss_f32(exp_negative(_mm512_sub_ps(_mm512_set1_ps(before), base))) : 1;
+    *max = m;
+    *sum = *sum * keep + _mm512_reduce_add_ps(total);
+    return keep;
+}
+
+static void rescale(float *y, ptrdiff_t n, float by) {
+    for (ptrdiff_t i = 0; i < n; i += ROWS)
+        _mm512_store_ps(y + i, _mm512_mul_ps(_mm512_load_ps(y + i), _mm512_set1_ps(by)));
+}
+
+/* ---- attention --------------------------------------------------------------------------------------------------------- */
+
+/* Up to 32 vectors, and the steps of 32 rows that some of them sees. */
+struct group {
+    int v, n, step, n_steps;
+    float (*scores)[KVT_TILE_ROWS];
+    char *weights;
+};
+
+static void mask_scores(const struct kvt_many *args, const struct group *g, int i) {
+    const int first = args->first[g->v + i] - g->step * KVT_MANY_TERMS, n = g->n_steps * KVT_MANY_TERMS;
+    const int end = args->end[g->v + i] - g->step * KVT_MANY_TERMS;
+    float *scores = g->scores[i];
+    if (args->softcap > 0) cap_scores(scores, n, args->softcap);
+    for (int r = 0; r < KVT_MIN(first, n); r++) scores[r] = -INFINITY;
+    for (int r = KVT_MAX(KVT_MAX(first, end), 0); r < n; r++) scores[r] = -INFINITY;
+}
+
+INLINE void soften_group(int n_limbs, const struct kvt_many *args, const struct group *g) {
+    for (int i = 0; i < g->n; i++) {
+        mask_scores(args, g, i);
+        const int v = g->v + i;
+        const float keep = soften(n_limbs, g->scores[i], g->n_steps, &args->max[v], &args->sum[v], g->weights + i * 64);
+        if (keep == 1) continue;
+        rescale(args->y + v * args->ld_y, args->ld_y, keep);
+        if (args->other) rescale(args->other + v * args->ld_y, args->ld_y, keep);
+    }
+}
+
+static void attend_group(const struct kvt_many *args, const struct group *g) {
+    const bool two = g->n > ROWS;
+    const int key_steps = (int)kvt_div_up(args->keys->n_terms, KVT_MANY_TERMS);
+    const size_t key_bytes = kvt_spread_bytes(args->keys->n_terms), value_bytes = kvt_spread_bytes(KVT_TILE_ROWS);
+    const char *queries = (const char *)args->queries + (size_t)(g->v / KVT_MANY_VECTORS * key_steps) * LEFT_STEP;
+    multiply_any(kind_of(args->keys), two, g->scores[0], KVT_TILE_ROWS, false, queries,
+                 args->key_blocks + (size_t)g->step * key_bytes, key_bytes, g->n_steps, key_steps,
+                 args->value_blocks + g->step * RIGHT_STEP);
+    const enum kind kind = kind_of(args->values);
+    kind == CODES ? soften_group(2, args, g) : soften_group(KVT_LIMBS, args, g);
+    multiply_any(kind, two, args->y + g->v * args->ld_y, args->ld_y, true, g->weights,
+                 args->value_blocks + g->step * RIGHT_STEP, value_bytes, kvt_tile_n_blocks(args->values), g->n_steps,
+                 args->key_blocks + (size_t)g->step * key_bytes);
+}
+
+void kvt_many_amx(const struct kvt_many *args) {
+    _Alignas(64) float scores[KVT_MANY_VECTORS][KVT_TILE_ROWS];
+    _Alignas(64) char weights[KVT_TILE_ROWS / KVT_MANY_TERMS * LEFT_STEP];
+    _Alignas(64) const struct {
+        uint8_t palette, start, zero[14];
+        uint16_t row_bytes[16];
+        uint8_t rows[16];
+    } shapes = {.palette = 1,
+                .row_bytes = {64, 64, 64, 64, 64, 64, 64, 64},
+                .rows = {ROWS, ROWS, ROWS, ROWS, ROWS, ROWS, ROWS, ROWS}};
+    _tile_loadconfig(&shapes);
+    for (int v = 0; v < args->n; v += KVT_MANY_VECTORS) {
+        struct group g = {.v = v, .n = KVT_MIN(args->n - v, KVT_MANY_VECTORS), .scores = scores, .weights = weights};
+        int first = KVT_TILE_ROWS, end = 0;
+        for (int i = v; i < v + g.n; i++)
+            if (args->first[i] < args->end[i]) first = KVT_MIN(first, args->first[i]), end = KVT_MAX(end, args->end[i]);
+        if (first >= end) continue;
+        g.step = first / KVT_MANY_TERMS;
+        g.n_steps = (int)kvt_div_up(end, KVT_MANY_TERMS) - g.step;
+        if (g.n < KVT_MANY_VECTORS) memset(weights, 0, sizeof weights);
+        attend_group(args, &g);
+    }
+    _tile_release();
+}

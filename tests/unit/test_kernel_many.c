@@ -110,7 +110,7 @@ static double check_many(const struct kvt_kernels *k, const char *kv, int k_size
         int first[MOST], end[MOST], from = ROWS, to = 0;
         for (int v = 0; v < n; v++) {
             first[v] = t ? (int)kvt_rng_below(rng, 40) : 0;
-            end[v] = t ? (int)kvt_rng_below(rng, ROWS + 1) : ROWS / 2;
+            end[v] = t ? (int)kvt_rng_below(rng, ROWS + 1) : v % 5 == 4 ? 0 : ROWS / 2; /* some see nothing at first */
             if (first[v] < end[v]) from = KVT_MIN(from, first[v]), to = KVT_MAX(to, end[v]);
         }
         fill(&s[0], KVT_SIDE_K, k_size, kv, k, rng, from, to);
@@ -131,7 +131,10 @@ static double check_many(const struct kvt_kernels *k, const char *kv, int k_size
         for (int v = 0; v < n; v++) add_exact(&e[v], q + v * k_size, s, k_size, v_size, first[v], end[v], cap);
     }
     double worst = 0;
-    for (int v = 0; v < n; v++) worst = fmax(worst, error_of(&e[v], y + v * ld, max[v], sum[v], v_size));
+    for (int v = 0; v < n; v++) {
+        const double error = e[v].sum > 0 ? error_of(&e[v], y + v * ld, max[v], sum[v], v_size) : 0;
+        if (!(error <= worst)) worst = isnan(error) ? INFINITY : error;
+    }
     for (int i = n * ld; i < padded * ld; i++) assert_true(y[i] == 0);
     for (int i = 0; i < 4; i++) guard_finish(&g[i]);
     free(q), free(s[0].rows), free(s[1].rows), free(e);

@@ -89,7 +89,125 @@ void kvt_spread_amx(const float *block, int n_terms, int first, int end, void *o
     }
 }
 
+/* ---- softmax ----------------------------------------------------------------------------------------------------------- */
+
+/* e^x for x <= 0, 0 below -87: two to a whole number, and a polynomial for the fraction left, from -1/2 to 1/2. */
+INLINE __m512 exp_negative(__m512 x) {
+    const __m512 t = _mm512_mul_ps(x, _mm512_set1_ps(0x1.715476p+0f));
+    const __m512 n = _mm512_roundscale_ps(t, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    const __m512 r = _mm512_fmadd_ps(n, _mm512_set1_ps(-0x1.62e43p-1f), x);
+    const __m512 s = _mm512_fmadd_ps(n, _mm512_set1_ps(0x1.05c61p-29f), r);
+    __m512 p = _mm512_set1_ps(0x1.6ab96ep-10f);
+    p = _mm512_fmadd_ps(p, s, _mm512_set1_ps(0x1.126d1ep-7f));
+    p = _mm512_fmadd_ps(p, s, _mm512_set1_ps(0x1.55589ap-5f));
+    p = _mm512_fmadd_ps(p, s, _mm512_set1_ps(0x1.55540ap-3f));
+    p = _mm512_fmadd_ps(p, s, _mm512_set1_ps(0x1.fffffap-2f));
+    p = _mm512_fmadd_ps(p, s, _mm512_set1_ps(1.0f));
+    p = _mm512_fmadd_ps(p, s, _mm512_set1_ps(1.0f));
+    return _mm512_maskz_scalef_ps(_mm512_cmp_ps_mask(x, _mm512_set1_ps(-87.0f), _CMP_NLT_UQ), p, n);
+}
+
+/* 2^t for t <= 0 within 3e-6, 0 below -126: a polynomial for the fraction above the whole number below. */
+INLINE __m512 exp2_rough(__m512 t) {
+    const __m512 r = _mm512_reduce_ps(t, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
+    __m512 p = _mm512_set1_ps(0x1.bb7cd4p-7f);
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(0x1.aa13fp-5f));
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(0x1.ee798ap-3f));
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(0x1.62d166p-1f));
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(0x1.00002cp+0f));
+    return _mm512_maskz_scalef_ps(_mm512_cmp_ps_mask(t, _mm512_set1_ps(-126.0f), _CMP_NLT_UQ), p, t);
+}
+
+/* cap * tanh(x / cap) by way of e^(-2 |x| / cap). */
+static void cap_scores(float *x, int n, float cap) {
+    for (int i = 0; i < n; i += ROWS) {
+        const __m512 a = _mm512_load_ps(x + i), one = _mm512_set1_ps(1.0f);
+        const __m512 e = exp_negative(_mm512_mul_ps(_mm512_abs_ps(a), _mm512_set1_ps(-2.0f / cap)));
+        const __m512 size = _mm512_div_ps(_mm512_sub_ps(one, e), _mm512_add_ps(one, e));
+        const __m512i sign = _mm512_and_si512(_mm512_castps_si512(a), _mm512_set1_epi32(INT32_MIN));
+        const __m512i y = _mm512_castps_si512(_mm512_mul_ps(size, _mm512_set1_ps(cap)));
+        _mm512_store_ps(x + i, _mm512_castsi512_ps(_mm512_or_si512(y, sign)));
+    }
+}
+
+/* e^(score - base), as precise as what it is multiplied with. */
+INLINE __m512 weigh(enum kind kind, __m512 score, __m512 base) {
+    const __m512 unit = _mm512_set1_ps(0x1.715476p+0f);
+    if (kind == CODES) return exp2_rough(_mm512_fmsub_ps(score, unit, _mm512_mul_ps(base, unit)));
+    return exp_negative(_mm512_sub_ps(score, base));
+}
+
+/* The scores of one vector to weights, relative to the largest so far, as limbs. Returns what earlier weights become worth. */
+INLINE float soften(enum kind kind, const float *scores, int n_steps, float *max, float *sum, char *weights) {
+    __m512 top = _mm512_set1_ps(*max);
+    for (int i = 0; i < 2 * n_steps; i++) top = _mm512_max_ps(top, _mm512_load_ps(scores + i * ROWS));
+    const float m = _mm512_reduce_max_ps(top), before = *max;
+    const __m512 base =
+        _mm512_set1_ps(KVT_MAX(m, -FLT_MAX / 2)); /* where nothing was seen yet all weights are exp(-inf) */
+    __m512 total = _mm512_setzero_ps();
+    for (int i = 0; i < n_steps; i++, scores += KVT_MANY_TERMS) {
+        const __m512 a = weigh(kind, _mm512_load_ps(scores), base);
+        const __m512 b = weigh(kind, _mm512_load_ps(scores + ROWS), base);
+        total = _mm512_add_ps(total, _mm512_add_ps(a, b));
+        put_limbs(kind == CODES ? 2 : KVT_LIMBS, weights + i * LEFT_STEP, LIMB, a, b);
+    }
+    const float keep = m > before ? _mm512_cvtss_f32(exp_negative(_mm512_sub_ps(_mm512_set1_ps(before), base))) : 1;
+    *max = m;
+    *sum = *sum * keep + _mm512_reduce_add_ps(total);
+    return keep;
+}
+
+static void rescale(float *y, ptrdiff_t n, float by) {
+    for (ptrdiff_t i = 0; i < n; i += ROWS)
+        _mm512_store_ps(y + i, _mm512_mul_ps(_mm512_load_ps(y + i), _mm512_set1_ps(by)));
+}
+
+/* Up to 32 vectors, and the steps of 32 rows that some of them sees. */
+struct group {
+    int v, n, step, n_steps;
+    int softened; /* vectors that have weights */
+    float (*scores)[KVT_TILE_ROWS];
+    char *weights;
+};
+
+static void mask_scores(const struct kvt_many *args, const struct group *g, int i) {
+    const int first = args->first[g->v + i] - g->step * KVT_MANY_TERMS, n = g->n_steps * KVT_MANY_TERMS;
+    const int end = args->end[g->v + i] - g->step * KVT_MANY_TERMS;
+    float *scores = g->scores[i];
+    if (args->softcap > 0) cap_scores(scores, n, args->softcap);
+    for (int r = 0; r < KVT_MIN(first, n); r++) scores[r] = -INFINITY;
+    for (int r = KVT_MAX(KVT_MAX(first, end), 0); r < n; r++) scores[r] = -INFINITY;
+}
+
+INLINE void soften_some_of(enum kind kind, const struct kvt_many *args, struct group *g, int end) {
+    for (; g->softened < end; g->softened++) {
+        const int i = g->softened, v = g->v + i;
+        mask_scores(args, g, i);
+        const float keep = soften(kind, g->scores[i], g->n_steps, &args->max[v], &args->sum[v], g->weights + i * 64);
+        if (keep == 1) continue;
+        rescale(args->y + v * args->ld_y, args->ld_y, keep);
+        if (args->other) rescale(args->other + v * args->ld_y, args->ld_y, keep);
+    }
+}
+
+/* The next n vectors of a group; rows of weights that have no vector are 0. */
+static void soften_some(const struct kvt_many *args, struct group *g, int n) {
+    if (!g->softened && g->n < KVT_MANY_VECTORS) memset(g->weights, 0, (size_t)g->n_steps * LEFT_STEP);
+    const int end = KVT_MIN(g->n, g->softened + n);
+    if (kind_of(args->values) == CODES)
+        soften_some_of(CODES, args, g, end);
+    else
+        soften_some_of(F16, args, g, end);
+}
+
 /* ---- products ---------------------------------------------------------------------------------------------------------- */
+
+/* What is computed between steps of products, which run beside it: softmax of the group before, or nothing. */
+struct meanwhile {
+    const struct kvt_many *args;
+    struct group *group; /* may be NULL */
+    int n;               /* vectors for each step */
+};
 
 #define LOAD_LEFT(two, limb)                                                                                           \
     _tile_loadd(4, left + (limb)*LIMB, 64);                                                                            \
@@ -105,23 +223,18 @@ void kvt_spread_amx(const float *block, int n_terms, int first, int end, void *o
         _tile_dpbf16ps(3, 5, 7);                                                                                       \
     }
 
-/* A limb of a step that is multiplied soon, to the nearest cache. */
-INLINE void fetch(const char *at) {
-    for (int i = 0; i < LIMB; i += 64) _mm_prefetch(at + i, _MM_HINT_T0);
-}
-
 /* Steps of 32 terms, small products first. */
-INLINE void multiply_steps(enum kind kind, bool two, const char *left, const char *right, const char *next, int n) {
-    for (; n > 0; n--, left += LEFT_STEP, right += RIGHT_STEP, next += RIGHT_STEP) {
+INLINE void multiply_steps(enum kind kind, bool two, const char *left, const char *right, const struct meanwhile *m,
+                           int n) {
+    for (; n > 0; n--, left += LEFT_STEP, right += RIGHT_STEP) {
+        if (m->group) soften_some(m->args, m->group, m->n);
         LOAD_RIGHT(0);
-        fetch(next);
         if (kind != CODES) {
             LOAD_LEFT(two, 2);
             MULTIPLY(two);
         }
         LOAD_LEFT(two, 1);
         MULTIPLY(two);
-        if (kind != BF16) fetch(next + LIMB);
         if (kind == F16) {
             LOAD_RIGHT(1);
             MULTIPLY(two);
@@ -141,7 +254,7 @@ INLINE void multiply_steps(enum kind kind, bool two, const char *left, const cha
 }
 
 INLINE void multiply_block(enum kind kind, bool two, float *y, ptrdiff_t ld, bool add, const char *left,
-                           const char *right, const char *next, int n_steps) {
+                           const char *right, const struct meanwhile *m, int n_steps) {
     const long stride = (long)ld * (long)sizeof *y;
     if (add) {
         _tile_loadd(0, y, stride);
@@ -158,7 +271,7 @@ INLINE void multiply_block(enum kind kind, bool two, float *y, ptrdiff_t ld, boo
             _tile_zero(3);
         }
     }
-    multiply_steps(kind, two, left, right, next, n_steps);
+    multiply_steps(kind, two, left, right, m, n_steps);
     _tile_stored(0, y, stride);
     _tile_stored(1, y + ROWS, stride);
     if (two) {
@@ -169,17 +282,16 @@ INLINE void multiply_block(enum kind kind, bool two, float *y, ptrdiff_t ld, boo
 
 /* y[vector][lane] = (add: +=) the product of up to 32 vectors with n blocks of lanes, `block_bytes` from each other. */
 INLINE void multiply(enum kind kind, bool two, float *y, ptrdiff_t ld, bool add, const char *left, const char *right,
-                     size_t block_bytes, int n_blocks, int n_steps, const char *after) {
+                     size_t block_bytes, int n_blocks, int n_steps, const struct meanwhile *m) {
     __asm__ volatile("" ::: "memory"); /* the intrinsics for loads do not say that they read memory */
     for (int b = 0; b < n_blocks; b++)
-        multiply_block(kind, two, y + b * KVT_LANES, ld, add, left, right + (size_t)b * block_bytes,
-                       b + 1 < n_blocks ? right + (size_t)(b + 1) * block_bytes : after, n_steps);
+        multiply_block(kind, two, y + b * KVT_LANES, ld, add, left, right + (size_t)b * block_bytes, m, n_steps);
     __asm__ volatile("" ::: "memory");
 }
 
 static void multiply_any(enum kind kind, bool two, float *y, ptrdiff_t ld, bool add, const char *left,
-                         const char *right, size_t block_bytes, int n_blocks, int n_steps, const char *after) {
-#define CASE(kind, two) multiply(kind, two, y, ld, add, left, right, block_bytes, n_blocks, n_steps, after)
+                         const char *right, size_t block_bytes, int n_blocks, int n_steps, const struct meanwhile *m) {
+#define CASE(kind, two) multiply(kind, two, y, ld, add, left, right, block_bytes, n_blocks, n_steps, m)
     switch (kind) {
     case CODES: two ? CASE(CODES, true) : CASE(CODES, false); break;
     case F16: two ? CASE(F16, true) : CASE(F16, false); break;
@@ -188,106 +300,40 @@ static void multiply_any(enum kind kind, bool two, float *y, ptrdiff_t ld, bool 
 #undef CASE
 }
 
-/* ---- softmax ----------------------------------------------------------------------------------------------------------- */
-
-/* e^x for x <= 0, 0 below -87: two to a whole number, and a polynomial for the fraction left, from -1/2 to 1/2. */
-INLINE __m512 exp_negative(__m512 x) {
-    const __m512 t = _mm512_mul_ps(x, _mm512_set1_ps(0x1.715476p+0f));
-    const __m512 n = _mm512_roundscale_ps(t, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-    const __m512 r = _mm512_fmadd_ps(n, _mm512_set1_ps(-0x1.62e43p-1f), x);
-    const __m512 s = _mm512_fmadd_ps(n, _mm512_set1_ps(0x1.05c61p-29f), r);
-    __m512 p = _mm512_set1_ps(0x1.6ab96ep-10f);
-    p = _mm512_fmadd_ps(p, s, _mm512_set1_ps(0x1.126d1ep-7f));
-    p = _mm512_fmadd_ps(p, s, _mm512_set1_ps(0x1.55589ap-5f));
-    p = _mm512_fmadd_ps(p, s, _mm512_set1_ps(0x1.55540ap-3f));
-    p = _mm512_fmadd_ps(p, s, _mm512_set1_ps(0x1.fffffap-2f));
-    p = _mm512_fmadd_ps(p, s, _mm512_set1_ps(1.0f));
-    p = _mm512_fmadd_ps(p, s, _mm512_set1_ps(1.0f));
-    return _mm512_maskz_scalef_ps(_mm512_cmp_ps_mask(x, _mm512_set1_ps(-87.0f), _CMP_NLT_UQ), p, n);
-}
-
-/* cap * tanh(x / cap) by way of e^(-2 |x| / cap). */
-static void cap_scores(float *x, int n, float cap) {
-    for (int i = 0; i < n; i += ROWS) {
-        const __m512 a = _mm512_load_ps(x + i), one = _mm512_set1_ps(1.0f);
-        const __m512 e = exp_negative(_mm512_mul_ps(_mm512_abs_ps(a), _mm512_set1_ps(-2.0f / cap)));
-        const __m512 size = _mm512_div_ps(_mm512_sub_ps(one, e), _mm512_add_ps(one, e));
-        const __m512i sign = _mm512_and_si512(_mm512_castps_si512(a), _mm512_set1_epi32(INT32_MIN));
-        const __m512i y = _mm512_castps_si512(_mm512_mul_ps(size, _mm512_set1_ps(cap)));
-        _mm512_store_ps(x + i, _mm512_castsi512_ps(_mm512_or_si512(y, sign)));
-    }
-}
-
-/* The scores of one vector to weights, relative to the largest so far, as limbs. Returns what earlier weights become worth. */
-INLINE float soften(int n_limbs, const float *scores, int n_steps, float *max, float *sum, char *weights) {
-    __m512 top = _mm512_set1_ps(*max);
-    for (int i = 0; i < 2 * n_steps; i++) top = _mm512_max_ps(top, _mm512_load_ps(scores + i * ROWS));
-    const float m = _mm512_reduce_max_ps(top), before = *max;
-    const __m512 base = _mm512_set1_ps(KVT_MAX(m, -FLT_MAX)); /* where nothing was seen yet all weights are exp(-inf) */
-    __m512 total = _mm512_setzero_ps();
-    for (int i = 0; i < n_steps; i++, scores += KVT_MANY_TERMS) {
-        const __m512 a = exp_negative(_mm512_sub_ps(_mm512_load_ps(scores), base));
-        const __m512 b = exp_negative(_mm512_sub_ps(_mm512_load_ps(scores + ROWS), base));
-        total = _mm512_add_ps(total, _mm512_add_ps(a, b));
-        put_limbs(n_limbs, weights + i * LEFT_STEP, LIMB, a, b);
-    }
-    const float keep = m > before ? _mm512_cvtss_f32(exp_negative(_mm512_sub_ps(_mm512_set1_ps(before), base))) : 1;
-    *max = m;
-    *sum = *sum * keep + _mm512_reduce_add_ps(total);
-    return keep;
-}
-
-static void rescale(float *y, ptrdiff_t n, float by) {
-    for (ptrdiff_t i = 0; i < n; i += ROWS)
-        _mm512_store_ps(y + i, _mm512_mul_ps(_mm512_load_ps(y + i), _mm512_set1_ps(by)));
-}
-
 /* ---- attention --------------------------------------------------------------------------------------------------------- */
 
-/* Up to 32 vectors, and the steps of 32 rows that some of them sees. */
-struct group {
-    int v, n, step, n_steps;
-    float (*scores)[KVT_TILE_ROWS];
-    char *weights;
-};
-
-static void mask_scores(const struct kvt_many *args, const struct group *g, int i) {
-    const int first = args->first[g->v + i] - g->step * KVT_MANY_TERMS, n = g->n_steps * KVT_MANY_TERMS;
-    const int end = args->end[g->v + i] - g->step * KVT_MANY_TERMS;
-    float *scores = g->scores[i];
-    if (args->softcap > 0) cap_scores(scores, n, args->softcap);
-    for (int r = 0; r < KVT_MIN(first, n); r++) scores[r] = -INFINITY;
-    for (int r = KVT_MAX(KVT_MAX(first, end), 0); r < n; r++) scores[r] = -INFINITY;
+/* The group from vector v on; false if none of its vectors sees a row. */
+static bool find_group(const struct kvt_many *args, int v, struct group *g) {
+    int first = KVT_TILE_ROWS, end = 0;
+    g->v = v;
+    g->n = KVT_MIN(args->n - v, KVT_MANY_VECTORS);
+    g->softened = 0;
+    for (int i = v; i < v + g->n; i++)
+        if (args->first[i] < args->end[i]) first = KVT_MIN(first, args->first[i]), end = KVT_MAX(end, args->end[i]);
+    g->step = first / KVT_MANY_TERMS;
+    g->n_steps = (int)kvt_div_up(end, KVT_MANY_TERMS) - g->step;
+    return first < end;
 }
 
-INLINE void soften_group(int n_limbs, const struct kvt_many *args, const struct group *g) {
-    for (int i = 0; i < g->n; i++) {
-        mask_scores(args, g, i);
-        const int v = g->v + i;
-        const float keep = soften(n_limbs, g->scores[i], g->n_steps, &args->max[v], &args->sum[v], g->weights + i * 64);
-        if (keep == 1) continue;
-        rescale(args->y + v * args->ld_y, args->ld_y, keep);
-        if (args->other) rescale(args->other + v * args->ld_y, args->ld_y, keep);
-    }
-}
-
-static void attend_group(const struct kvt_many *args, const struct group *g) {
-    const bool two = g->n > ROWS;
+/* Scores of a group, and meanwhile the weights of the one before. */
+static void score_group(const struct kvt_many *args, const struct group *g, struct group *before) {
     const int key_steps = (int)kvt_div_up(args->keys->n_terms, KVT_MANY_TERMS);
-    const size_t key_bytes = kvt_spread_bytes(args->keys->n_terms), value_bytes = kvt_spread_bytes(KVT_TILE_ROWS);
+    const size_t key_bytes = kvt_spread_bytes(args->keys->n_terms);
     const char *queries = (const char *)args->queries + (size_t)(g->v / KVT_MANY_VECTORS * key_steps) * LEFT_STEP;
-    multiply_any(kind_of(args->keys), two, g->scores[0], KVT_TILE_ROWS, false, queries,
-                 args->key_blocks + (size_t)g->step * key_bytes, key_bytes, g->n_steps, key_steps,
-                 args->value_blocks + g->step * RIGHT_STEP);
-    const enum kind kind = kind_of(args->values);
-    kind == CODES ? soften_group(2, args, g) : soften_group(KVT_LIMBS, args, g);
-    multiply_any(kind, two, args->y + g->v * args->ld_y, args->ld_y, true, g->weights,
-                 args->value_blocks + g->step * RIGHT_STEP, value_bytes, kvt_tile_n_blocks(args->values), g->n_steps,
-                 args->key_blocks + (size_t)g->step * key_bytes);
+    const struct meanwhile m = {args, before, (int)kvt_div_up(KVT_MANY_VECTORS, g->n_steps * key_steps)};
+    multiply_any(kind_of(args->keys), g->n > ROWS, g->scores[0], KVT_TILE_ROWS, false, queries,
+                 args->key_blocks + (size_t)g->step * key_bytes, key_bytes, g->n_steps, key_steps, &m);
+}
+
+static void mix_group(const struct kvt_many *args, struct group *g) {
+    soften_some(args, g, g->n - g->softened);
+    multiply_any(kind_of(args->values), g->n > ROWS, args->y + g->v * args->ld_y, args->ld_y, true, g->weights,
+                 args->value_blocks + g->step * RIGHT_STEP, kvt_spread_bytes(KVT_TILE_ROWS),
+                 kvt_tile_n_blocks(args->values), g->n_steps, &(struct meanwhile){0});
 }
 
 void kvt_many_amx(const struct kvt_many *args) {
-    _Alignas(64) float scores[KVT_MANY_VECTORS][KVT_TILE_ROWS];
+    _Alignas(64) float scores[2][KVT_MANY_VECTORS][KVT_TILE_ROWS];
     _Alignas(64) char weights[KVT_TILE_ROWS / KVT_MANY_TERMS * LEFT_STEP];
     _Alignas(64) const struct {
         uint8_t palette, start, zero[14];
@@ -297,16 +343,17 @@ void kvt_many_amx(const struct kvt_many *args) {
                 .row_bytes = {64, 64, 64, 64, 64, 64, 64, 64},
                 .rows = {ROWS, ROWS, ROWS, ROWS, ROWS, ROWS, ROWS, ROWS}};
     _tile_loadconfig(&shapes);
-    for (int v = 0; v < args->n; v += KVT_MANY_VECTORS) {
-        struct group g = {.v = v, .n = KVT_MIN(args->n - v, KVT_MANY_VECTORS), .scores = scores, .weights = weights};
-        int first = KVT_TILE_ROWS, end = 0;
-        for (int i = v; i < v + g.n; i++)
-            if (args->first[i] < args->end[i]) first = KVT_MIN(first, args->first[i]), end = KVT_MAX(end, args->end[i]);
-        if (first >= end) continue;
-        g.step = first / KVT_MANY_TERMS;
-        g.n_steps = (int)kvt_div_up(end, KVT_MANY_TERMS) - g.step;
-        if (g.n < KVT_MANY_VECTORS) memset(weights, 0, sizeof weights);
-        attend_group(args, &g);
+    struct group groups[2], *before = NULL;
+    for (int v = 0, turn = 0; v < args->n; v += KVT_MANY_VECTORS) {
+        struct group *g = &groups[turn];
+        if (!find_group(args, v, g)) continue;
+        g->scores = scores[turn];
+        g->weights = weights;
+        score_group(args, g, before);
+        if (before) mix_group(args, before);
+        before = g;
+        turn = !turn;
     }
+    if (before) mix_group(args, before);
     _tile_release();
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Every weight type, one line each, in the order in which users are told of them; each is a file of the same name, and with
  * nothing else it works at every level. To make it fast: NAME.inc (its unpack over v32; of codes, how they lie in strips), a line for that in each
- * kernels_LEVEL.c, and KVT_WEIGHT_KERNELS and KVT_WEIGHT_CELLS in its file. The tests want its layout, in
+ * kernels_LEVEL.c, and KVT_WEIGHT_KERNELS and KVT_WEIGHT_CELLS (of codes: CODE_) in its file. The tests want its layout, in
  * tests/support/weight_data.c, and its hashes, by tests/compare/weights.py. */
 #define KVT_WEIGHT_TYPES(X)                                                                                            \
     X(f32, "F32")                                                                                                      \

@@ -14,8 +14,7 @@
 
 enum {
     BLAS_TOKENS = 16,        /* from here on without kernels */
-    TOKENS_HELD = 8,         /* that a strip meets at once */
-    STRIP_JOB_TOKENS = 64,   /* that strips meet in one job */
+    STRIP_JOB_TOKENS = 64,   /* that strips meet in one job: a multiple of KVT_TOKEN_GROUP */
     JOB_PRODUCTS = 1 << 16,  /* multiply-adds that a job is worth: about 4 us */
     JOB_BLOCKS = 10,         /* blocks of tokens that a panel meets in one job */
     UNPACK_COST = 3,         /* unpacking a weight, in multiply-adds */
@@ -65,6 +64,13 @@ static const unsigned char *packed_row(const struct matrix *m, int64_t row) {
     return m->to.w->data + (size_t)row * m->to.w->row_bytes;
 }
 
+/* Tokens from t on, of one group: block b of token t + i is the result's [b * *ld + i]. */
+static struct kvt_rounded *rounded_at(const struct product *p, int t, ptrdiff_t *ld) {
+    const int first = t / KVT_TOKEN_GROUP * KVT_TOKEN_GROUP;
+    *ld = KVT_MIN(p->n - first, KVT_TOKEN_GROUP);
+    return p->rounded + first * (p->n_in / 32) + (t - first);
+}
+
 static void run_rows(const struct product *p, const struct matrix *m, int64_t first, int64_t n_rows, int part,
                      int thread) {
     (void)part, (void)thread;
@@ -72,10 +78,11 @@ static void run_rows(const struct product *p, const struct matrix *m, int64_t fi
     for (int t = 0; t < p->n; t++) {
         float *dst = m->to.dst + t * m->to.ld + first;
         const float *x = p->x + t * p->ld_x;
-        if (w->type->codes)
-            kvt_weight_code_rows_ref(dst, w->type, packed_row(m, first), w->row_bytes, n_rows,
-                                     p->rounded + t * (p->n_in / 32), p->n_in);
-        else if (m->kernels)
+        ptrdiff_t ld;
+        if (w->type->codes) {
+            const struct kvt_rounded *rounded = rounded_at(p, t, &ld);
+            kvt_weight_code_rows_ref(dst, w->type, packed_row(m, first), w->row_bytes, n_rows, rounded, ld, p->n_in);
+        } else if (m->kernels)
             m->kernels->rows(dst, packed_row(m, first), w->row_bytes, n_rows, x, p->n_in);
         else
             kvt_weight_rows_ref(dst, w->type, packed_row(m, first), w->row_bytes, n_rows, x, p->n_in);
@@ -93,32 +100,37 @@ static void run_blas(const struct product *p, const struct matrix *m, int64_t fi
                      type->codes ? p->n_in : p->ld_x, p->n);
 }
 
-/* A few tokens at a time, so that those stay in the first caches while strips pass, and the strips in the second. */
+/* A group of tokens at a time, so that it stays in the first caches while strips pass, and the strips in the second. */
 static void run_strips(const struct product *p, const struct matrix *m, int64_t first, int64_t n_rows, int part,
                        int thread) {
     (void)thread;
     const struct kvt_weight_type *type = m->to.w->type;
-    const ptrdiff_t n_blocks = p->n_in / 32;
     const unsigned char *strips = m->to.w->packed + (size_t)(first / KVT_STRIP_ROWS) *
                                                         (size_t)(p->n_in / type->block_len) * type->codes->unit_bytes;
     const int end = KVT_MIN((part + 1) * STRIP_JOB_TOKENS, p->n);
-    for (int t = part * STRIP_JOB_TOKENS; t < end; t += TOKENS_HELD)
-        m->kernels->strips(m->to.dst + t * m->to.ld + first, m->to.ld, strips, n_rows, p->rounded + t * n_blocks,
-                           n_blocks, KVT_MIN(end - t, TOKENS_HELD), p->n_in);
+    for (int t = part * STRIP_JOB_TOKENS; t < end; t += KVT_TOKEN_GROUP) {
+        ptrdiff_t ld;
+        const struct kvt_rounded *rounded = rounded_at(p, t, &ld);
+        m->kernels->strips(m->to.dst + t * m->to.ld + first, m->to.ld, strips, n_rows, rounded, ld, (int)ld, p->n_in);
+    }
 }
 
 static void round_token(void *arg, int t, int thread) {
     (void)thread;
     const struct product *p = arg;
-    (p->tile ? p->tile->round : kvt_weight_round_ref)(p->rounded + t * (p->n_in / 32), p->x + t * p->ld_x, p->n_in);
+    ptrdiff_t ld;
+    struct kvt_rounded *rounded = rounded_at(p, t, &ld);
+    (p->tile ? p->tile->round : kvt_weight_round_ref)(rounded, ld, p->x + t * p->ld_x, p->n_in);
 }
 
 /* What the rounded tokens are worth, for OpenBLAS. */
 static void unround_token(void *arg, int t, int thread) {
     (void)thread;
     const struct product *p = arg;
+    ptrdiff_t ld;
+    const struct kvt_rounded *rounded = rounded_at(p, t, &ld);
     for (int64_t i = 0; i < p->n_in; i++) {
-        const struct kvt_rounded *r = p->rounded + t * (p->n_in / 32) + i / 32;
+        const struct kvt_rounded *r = rounded + i / 32 * ld;
         p->tokens[t * p->n_in + i] = (float)r->q[i % 32] * r->scale;
     }
 }

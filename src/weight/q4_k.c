@@ -37,12 +37,12 @@ static void pack(unsigned char *strip, const unsigned char *rows, size_t row_byt
 }
 
 static const struct kvt_weight_codes codes = {32, true, split, UNIT, pack};
-KVT_WEIGHT_KERNELS(q4_k);
+KVT_WEIGHT_CODE_KERNELS(q4_k);
 extern const struct kvt_weight_type kvt_weight_q4_k;
 const struct kvt_weight_type kvt_weight_q4_k = {
     .gguf_type = 12,
     .block_len = 256,
     .block_bytes = sizeof(struct kvt_q4_k_block),
     .codes = &codes,
-    .at = KVT_WEIGHT_CELLS(q4_k),
+    .at = KVT_WEIGHT_CODE_CELLS(q4_k),
 };

@@ -26,12 +26,12 @@ static void pack(unsigned char *strip, const unsigned char *rows, size_t row_byt
 }
 
 static const struct kvt_weight_codes codes = {32, true, split, UNIT, pack};
-KVT_WEIGHT_KERNELS(q5_1);
+KVT_WEIGHT_CODE_KERNELS(q5_1);
 extern const struct kvt_weight_type kvt_weight_q5_1;
 const struct kvt_weight_type kvt_weight_q5_1 = {
     .gguf_type = 7,
     .block_len = 32,
     .block_bytes = sizeof(struct kvt_q5_1_block),
     .codes = &codes,
-    .at = KVT_WEIGHT_CELLS(q5_1),
+    .at = KVT_WEIGHT_CODE_CELLS(q5_1),
 };

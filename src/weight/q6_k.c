@@ -36,12 +36,12 @@ static void pack(unsigned char *strip, const unsigned char *rows, size_t row_byt
 }
 
 static const struct kvt_weight_codes codes = {16, false, split, UNIT, pack};
-KVT_WEIGHT_KERNELS(q6_k);
+KVT_WEIGHT_CODE_KERNELS(q6_k);
 extern const struct kvt_weight_type kvt_weight_q6_k;
 const struct kvt_weight_type kvt_weight_q6_k = {
     .gguf_type = 14,
     .block_len = 256,
     .block_bytes = sizeof(struct kvt_q6_k_block),
     .codes = &codes,
-    .at = KVT_WEIGHT_CELLS(q6_k),
+    .at = KVT_WEIGHT_CODE_CELLS(q6_k),
 };

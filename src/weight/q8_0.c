@@ -26,12 +26,12 @@ static void pack(unsigned char *strip, const unsigned char *rows, size_t row_byt
 }
 
 static const struct kvt_weight_codes codes = {32, false, split, UNIT, pack};
-KVT_WEIGHT_KERNELS(q8_0);
+KVT_WEIGHT_CODE_KERNELS(q8_0);
 extern const struct kvt_weight_type kvt_weight_q8_0;
 const struct kvt_weight_type kvt_weight_q8_0 = {
     .gguf_type = 8,
     .block_len = 32,
     .block_bytes = sizeof(struct kvt_q8_0_block),
     .codes = &codes,
-    .at = KVT_WEIGHT_CELLS(q8_0),
+    .at = KVT_WEIGHT_CODE_CELLS(q8_0),
 };

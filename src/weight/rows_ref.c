@@ -61,19 +61,19 @@ static void round_32(struct kvt_rounded *dst, const float *x) {
     dst->moment = (float)(dst->sum[0] + dst->sum[1]) * dst->scale;
 }
 
-void kvt_weight_round_ref(struct kvt_rounded *dst, const float *x, int64_t n) {
-    for (int64_t i = 0; i < n; i += 32) round_32(dst++, x + i);
+void kvt_weight_round_ref(struct kvt_rounded *dst, ptrdiff_t ld_dst, const float *x, int64_t n) {
+    for (int64_t i = 0; i < n; i += 32, dst += ld_dst) round_32(dst, x + i);
 }
 
 static float code_dot(const struct kvt_weight_type *type, const unsigned char *row, const struct kvt_rounded *x,
-                      int64_t n_in) {
+                      ptrdiff_t ld_x, int64_t n_in) {
     const struct kvt_weight_codes *c = type->codes;
     int8_t code[CHUNK];
     float scale[CHUNK / 16], min[CHUNK / 16], sum = 0;
     for (int64_t i = 0; i < n_in; i += type->block_len, row += type->block_bytes) {
         c->split(code, scale, min, row);
         for (int j = 0; j < type->block_len; j += c->group) {
-            const struct kvt_rounded *r = x + (i + j) / 32;
+            const struct kvt_rounded *r = x + (i + j) / 32 * ld_x;
             const int g = j / c->group;
             int32_t whole = 0;
             for (int k = 0; k < c->group; k++) whole += code[j + k] * r->q[j % 32 + k];
@@ -85,6 +85,7 @@ static float code_dot(const struct kvt_weight_type *type, const unsigned char *r
 }
 
 void kvt_weight_code_rows_ref(float *dst, const struct kvt_weight_type *type, const unsigned char *rows,
-                              size_t row_bytes, int64_t n_rows, const struct kvt_rounded *x, int64_t n_in) {
-    for (int64_t r = 0; r < n_rows; r++) dst[r] = code_dot(type, rows + (size_t)r * row_bytes, x, n_in);
+                              size_t row_bytes, int64_t n_rows, const struct kvt_rounded *x, ptrdiff_t ld_x,
+                              int64_t n_in) {
+    for (int64_t r = 0; r < n_rows; r++) dst[r] = code_dot(type, rows + (size_t)r * row_bytes, x, ld_x, n_in);
 }

@@ -49,12 +49,14 @@ struct kvt_rounded {
 };
 #define KVT_ROUNDED_MOST 32639.0f
 
-/* n elements, a multiple of 32. */
-typedef void kvt_weight_round_fn(struct kvt_rounded *dst, const float *x, int64_t n);
+enum { KVT_TOKEN_GROUP = 16 };
+
+/* n elements, a multiple of 32, as blocks that are ld_dst apart. */
+typedef void kvt_weight_round_fn(struct kvt_rounded *dst, ptrdiff_t ld_dst, const float *x, int64_t n);
 kvt_weight_round_fn kvt_weight_round_ref;
 
-/* dst[t * ld_dst + r] = row r . token t, for the n_rows rows of strips that follow each other (strip.h) and n_tokens tokens of n_in
- * elements, ld_x blocks of 32 apart. */
+/* dst[t * ld_dst + r] = row r . token t, for the n_rows rows of strips that follow each other (strip.h) and up to KVT_TOKEN_GROUP tokens
+ * of n_in elements, whose blocks lie side by side: block b of token t is x[b * ld_x + t]. */
 typedef void kvt_weight_strips_fn(float *dst, ptrdiff_t ld_dst, const unsigned char *strips, int64_t n_rows,
                                   const struct kvt_rounded *x, ptrdiff_t ld_x, int n_tokens, int64_t n_in);
 
@@ -100,22 +102,35 @@ static inline float kvt_f16_at(const unsigned char *p) { return kvt_f32_from_f16
 void kvt_weight_rows_ref(float *dst, const struct kvt_weight_type *type, const unsigned char *rows, size_t row_bytes,
                          int64_t n_rows, const float *x, int64_t n_in);
 void kvt_weight_code_rows_ref(float *dst, const struct kvt_weight_type *type, const unsigned char *rows,
-                              size_t row_bytes, int64_t n_rows, const struct kvt_rounded *x, int64_t n_in);
+                              size_t row_bytes, int64_t n_rows, const struct kvt_rounded *x, ptrdiff_t ld_x,
+                              int64_t n_in);
 
-/* The cells of a type that has kernels at every level, after their declaration. */
+/* The cells of a type of floats and of a type of codes that have kernels at every level, after their declaration. */
 #if defined(__x86_64__)
 #define KVT_WEIGHT_KERNELS(type)                                                                                       \
     extern const struct kvt_weight_kernels kvt_weight_##type##_avx2, kvt_weight_##type##_avx512
 #define KVT_WEIGHT_CELLS(type)                                                                                         \
     { [KVT_LEVEL_AVX2] = &kvt_weight_##type##_avx2, [KVT_LEVEL_AVX512] = &kvt_weight_##type##_avx512 }
+#define KVT_WEIGHT_CODE_KERNELS(type)                                                                                  \
+    KVT_WEIGHT_KERNELS(type);                                                                                          \
+    extern const struct kvt_weight_kernels kvt_weight_##type##_amx
+#define KVT_WEIGHT_CODE_CELLS(type)                                                                                    \
+    {                                                                                                                  \
+        [KVT_LEVEL_AVX2] = &kvt_weight_##type##_avx2, [KVT_LEVEL_AVX512] = &kvt_weight_##type##_avx512,                \
+        [KVT_LEVEL_AMX] = &kvt_weight_##type##_amx                                                                     \
+    }
 #elif defined(__aarch64__)
 #define KVT_WEIGHT_KERNELS(type) extern const struct kvt_weight_kernels kvt_weight_##type##_neon
 #define KVT_WEIGHT_CELLS(type)                                                                                         \
     { [KVT_LEVEL_NEON] = &kvt_weight_##type##_neon }
+#define KVT_WEIGHT_CODE_KERNELS KVT_WEIGHT_KERNELS
+#define KVT_WEIGHT_CODE_CELLS   KVT_WEIGHT_CELLS
 #else
 #define KVT_WEIGHT_KERNELS(type) _Static_assert(1, "none")
 #define KVT_WEIGHT_CELLS(type)                                                                                         \
     { NULL }
+#define KVT_WEIGHT_CODE_KERNELS KVT_WEIGHT_KERNELS
+#define KVT_WEIGHT_CODE_CELLS   KVT_WEIGHT_CELLS
 #endif
 
 #endif

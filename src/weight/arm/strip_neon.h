@@ -83,7 +83,7 @@ static inline void strip_round_32(struct kvt_rounded *dst, const float *x) {
     for (int i = 0; i < 8; i++) most = vmaxq_u32(most, vreinterpretq_u32_f32(vabsq_f32(vld1q_f32(x + 4 * i))));
     const float m = vgetq_lane_f32(vreinterpretq_f32_u32(vdupq_n_u32(vmaxvq_u32(most))), 0);
     if (!(m >= 0x1p-100f && m < __builtin_inff())) {
-        kvt_weight_round_ref(dst, x, 32);
+        kvt_weight_round_ref(dst, 1, x, 32);
         return;
     }
     const float inverse = KVT_ROUNDED_MOST / m;
@@ -100,8 +100,8 @@ static inline void strip_round_32(struct kvt_rounded *dst, const float *x) {
     dst->moment = (float)(dst->sum[0] + dst->sum[1]) * dst->scale;
 }
 
-static void strip_round(struct kvt_rounded *dst, const float *x, int64_t n) {
-    for (int64_t i = 0; i < n; i += 32) strip_round_32(dst++, x + i);
+static inline void strip_round(struct kvt_rounded *dst, ptrdiff_t ld_dst, const float *x, int64_t n) {
+    for (int64_t i = 0; i < n; i += 32, dst += ld_dst) strip_round_32(dst, x + i);
 }
 
 #endif

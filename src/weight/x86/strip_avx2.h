@@ -64,7 +64,7 @@ static inline void strip_round_32(struct kvt_rounded *dst, const float *x) {
     m4 = _mm_max_epu32(m4, _mm_shuffle_epi32(m4, 0xB1));
     const float m = _mm_cvtss_f32(_mm_castsi128_ps(m4));
     if (!(m >= 0x1p-100f && m < __builtin_inff())) {
-        kvt_weight_round_ref(dst, x, 32);
+        kvt_weight_round_ref(dst, 1, x, 32);
         return;
     }
     const __m256 inverse = _mm256_set1_ps(KVT_ROUNDED_MOST / m);
@@ -82,8 +82,8 @@ static inline void strip_round_32(struct kvt_rounded *dst, const float *x) {
     dst->moment = (float)(dst->sum[0] + dst->sum[1]) * dst->scale;
 }
 
-static void strip_round(struct kvt_rounded *dst, const float *x, int64_t n) {
-    for (int64_t i = 0; i < n; i += 32) strip_round_32(dst++, x + i);
+static inline void strip_round(struct kvt_rounded *dst, ptrdiff_t ld_dst, const float *x, int64_t n) {
+    for (int64_t i = 0; i < n; i += 32, dst += ld_dst) strip_round_32(dst, x + i);
 }
 
 #endif

@@ -65,7 +65,7 @@ static inline void strip_round_32(struct kvt_rounded *dst, const float *x) {
                                           _mm512_and_si512(_mm512_castps_si512(b), magnitude));
     const float m = _mm_cvtss_f32(_mm_castsi128_ps(_mm_cvtsi32_si128((int)_mm512_reduce_max_epu32(most))));
     if (!(m >= 0x1p-100f && m < __builtin_inff())) {
-        kvt_weight_round_ref(dst, x, 32);
+        kvt_weight_round_ref(dst, 1, x, 32);
         return;
     }
     const __m512 inverse = _mm512_set1_ps(KVT_ROUNDED_MOST / m);
@@ -85,8 +85,8 @@ static inline void strip_round_32(struct kvt_rounded *dst, const float *x) {
     dst->moment = (float)(dst->sum[0] + dst->sum[1]) * dst->scale;
 }
 
-static void strip_round(struct kvt_rounded *dst, const float *x, int64_t n) {
-    for (int64_t i = 0; i < n; i += 32) strip_round_32(dst++, x + i);
+static inline void strip_round(struct kvt_rounded *dst, ptrdiff_t ld_dst, const float *x, int64_t n) {
+    for (int64_t i = 0; i < n; i += 32, dst += ld_dst) strip_round_32(dst, x + i);
 }
 
 #endif

@@ -136,7 +136,7 @@ struct kvt_many {
     ptrdiff_t ld_y;
 };
 
-/* near. Encoded rows meet 16 significant bits of queries and weights, 16-bit rows all of them. What a vector gets depends on its own
+/* near. Encoded rows meet 16 significant bits of queries and weights (codes of up to 4 bits: 8), 16-bit rows all of them. What a vector gets depends on its own
  * rows alone. */
 typedef void (*kvt_many_fn)(const struct kvt_many *args);
 

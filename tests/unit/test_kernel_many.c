@@ -146,7 +146,7 @@ static void test_many(void **state) {
     static const struct {
         const char *kv;
         double most;
-    } kinds[] = {{"affine8g64", 4e-4}, {"f16", 4e-6}, {"bf16", 4e-6}};
+    } kinds[] = {{"affine8g64", 4e-4}, {"affine4g64", 4e-2}, {"f16", 4e-6}, {"bf16", 4e-6}};
     static const struct {
         int k_size, v_size, n;
         float cap;

@@ -23,11 +23,13 @@ enum {
     RIGHT_STEP = 2 * LIMB
 };
 
-/* Which limbs are multiplied: of rows that were encoded, f16 and bf16. */
-enum kind { CODES, F16, BF16 };
+/* Which limbs are multiplied: of codes of up to MOST_FEW bits, whose error is so large that one limb of queries and weights is enough, of
+ * other codes, of f16 and bf16. */
+enum kind { FEW_BITS, CODES, F16, BF16 };
+enum { MOST_FEW = 4 };
 
 static enum kind kind_of(const struct kvt_tile *tile) {
-    if (tile->kind != KVT_TILE_PLAIN) return CODES;
+    if (tile->kind != KVT_TILE_PLAIN) return tile->format.bits <= MOST_FEW ? FEW_BITS : CODES;
     return tile->number == KVT_NUMBER_F16 ? F16 : BF16;
 }
 
@@ -133,7 +135,7 @@ static void cap_scores(float *x, int n, float cap) {
 /* e^(score - base), as precise as what it is multiplied with. */
 INLINE __m512 weigh(enum kind kind, __m512 score, __m512 base) {
     const __m512 unit = _mm512_set1_ps(0x1.715476p+0f);
-    if (kind == CODES) return exp2_rough(_mm512_fmsub_ps(score, unit, _mm512_mul_ps(base, unit)));
+    if (kind <= CODES) return exp2_rough(_mm512_fmsub_ps(score, unit, _mm512_mul_ps(base, unit)));
     return exp_negative(_mm512_sub_ps(score, base));
 }
 
@@ -148,6 +150,13 @@ INLINE float soften(enum kind kind, const float *scores, int n_steps, float *max
     for (int i = 0; i < n_steps; i++, scores += KVT_MANY_TERMS) {
         const __m512 a = weigh(kind, _mm512_load_ps(scores), base);
         const __m512 b = weigh(kind, _mm512_load_ps(scores + ROWS), base);
+        if (kind == FEW_BITS) { /* the sum of what is multiplied: what all values share gets no error then */
+            __m512 rest_a = a, rest_b = b;
+            const __m512i x = next_limb(&rest_a), y = next_limb(&rest_b);
+            _mm512_store_si512((void *)(weights + i * LEFT_STEP), pair_up(x, y));
+            total = _mm512_add_ps(total, _mm512_add_ps(_mm512_castsi512_ps(x), _mm512_castsi512_ps(y)));
+            continue;
+        }
         total = _mm512_add_ps(total, _mm512_add_ps(a, b));
         put_limbs(kind == CODES ? 2 : KVT_LIMBS, weights + i * LEFT_STEP, LIMB, a, b);
     }
@@ -194,10 +203,11 @@ INLINE void soften_some_of(enum kind kind, const struct kvt_many *args, struct g
 static void soften_some(const struct kvt_many *args, struct group *g, int n) {
     if (!g->softened && g->n < KVT_MANY_VECTORS) memset(g->weights, 0, (size_t)g->n_steps * LEFT_STEP);
     const int end = KVT_MIN(g->n, g->softened + n);
-    if (kind_of(args->values) == CODES)
-        soften_some_of(CODES, args, g, end);
-    else
-        soften_some_of(F16, args, g, end);
+    switch (kind_of(args->values)) {
+    case FEW_BITS: soften_some_of(FEW_BITS, args, g, end); break;
+    case CODES: soften_some_of(CODES, args, g, end); break;
+    default: soften_some_of(F16, args, g, end); break;
+    }
 }
 
 /* ---- products ---------------------------------------------------------------------------------------------------------- */
@@ -229,12 +239,14 @@ INLINE void multiply_steps(enum kind kind, bool two, const char *left, const cha
     for (; n > 0; n--, left += LEFT_STEP, right += RIGHT_STEP) {
         if (m->group) soften_some(m->args, m->group, m->n);
         LOAD_RIGHT(0);
-        if (kind != CODES) {
+        if (kind >= F16) {
             LOAD_LEFT(two, 2);
             MULTIPLY(two);
         }
-        LOAD_LEFT(two, 1);
-        MULTIPLY(two);
+        if (kind != FEW_BITS) {
+            LOAD_LEFT(two, 1);
+            MULTIPLY(two);
+        }
         if (kind == F16) {
             LOAD_RIGHT(1);
             MULTIPLY(two);
@@ -245,7 +257,7 @@ INLINE void multiply_steps(enum kind kind, bool two, const char *left, const cha
         } else {
             LOAD_LEFT(two, 0);
             MULTIPLY(two);
-            if (kind == CODES) {
+            if (kind <= CODES) {
                 LOAD_RIGHT(1);
                 MULTIPLY(two);
             }
@@ -293,6 +305,7 @@ static void multiply_any(enum kind kind, bool two, float *y, ptrdiff_t ld, bool 
                          const char *right, size_t block_bytes, int n_blocks, int n_steps, const struct meanwhile *m) {
 #define CASE(kind, two) multiply(kind, two, y, ld, add, left, right, block_bytes, n_blocks, n_steps, m)
     switch (kind) {
+    case FEW_BITS: two ? CASE(FEW_BITS, true) : CASE(FEW_BITS, false); break;
     case CODES: two ? CASE(CODES, true) : CASE(CODES, false); break;
     case F16: two ? CASE(F16, true) : CASE(F16, false); break;
     case BF16: two ? CASE(BF16, true) : CASE(BF16, false); break;

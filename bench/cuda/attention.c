@@ -26,8 +26,9 @@ KVT_API int bench_create(const char *kv, int d, int n_heads, int group, int n_qu
                          int sink, int tail, int n_sets, int n_blocks);
 KVT_API int bench_launch(int id, int set, void *stream); /* 0: launched */
 KVT_API double bench_bytes(int id);                      /* of one launch's tiles */
-/* Root mean squares over the first query head of the first sequence's first and the last one's last KV head. */
-KVT_API int bench_error(int id, double *kernel, double *codec);
+/* Root mean squares over the first query head of the first sequence's first and the last one's last KV head: the kernel's error, the
+ * codec's own, and the output's in double precision on the rows before encoding. */
+KVT_API int bench_error(int id, double *kernel, double *codec, double *output);
 KVT_API void bench_free(int id);
 
 /* A region's pages as they were made: rows [page][side][head][row][d], and the tiles of them on the device. */
@@ -241,7 +242,6 @@ int bench_create(const char *kv, int d, int n_heads, int group, int n_queries, i
     if (!good(kvt_plan_create(&b->plan, &(struct kvt_shape){1, &layer}, &options, NULL, &err))) return -1;
     b->layer = &b->plan->layers[0];
     struct kvt_cuda_attend l = {.group = group,
-                                .n_columns = n_queries * group <= 8 ? 8 : KVT_CUDA_COLUMNS,
                                 .n_q_heads = n_heads * group,
                                 .scale = 1 / sqrtf((float)d),
                                 .q_type = KVT_TYPE_F16,
@@ -256,6 +256,7 @@ int bench_create(const char *kv, int d, int n_heads, int group, int n_queries, i
     l.body.head_bytes = b->layer->page[KVT_REGION_BODY].head_bytes;
     l.plain.head_bytes = b->layer->page[KVT_REGION_TAIL].head_bytes;
     l.sink_head_bytes = l.plain.head_bytes; /* all of them are copies of the same */
+    l.n_columns = kvt_cuda_attend_columns(&l.body, &l.plain, n_queries * group);
     b->cut = kvt_cuda_attend_cut(&l.body, &l.plain, l.n_columns);
     make_pages(b, &b->body, KVT_REGION_BODY);
     make_pages(b, &b->plain, KVT_REGION_TAIL);
@@ -318,7 +319,7 @@ static void attend(const struct bench *b, int seq, int head, int64_t p, const fl
     free(row);
 }
 
-int bench_error(int id, double *kernel, double *codec) {
+int bench_error(int id, double *kernel, double *codec, double *output) {
     struct bench *b = cases[id];
     const size_t n_q = (size_t)(b->n_seqs * b->n_queries * b->n_heads * b->group * b->d);
     float *out = here(n_q, sizeof *out);
@@ -326,7 +327,7 @@ int bench_error(int id, double *kernel, double *codec) {
         !good(kvt_cuda_copy(&cuda, out, b->launch[0].out, n_q * sizeof *out, &err)) ||
         !good(kvt_cuda_wait(&cuda, &err)))
         return -1;
-    *kernel = *codec = 0;
+    *kernel = *codec = *output = 0;
     for (int i = 0; i < 2; i++) {
         const int seq = i ? b->n_seqs - 1 : 0, head = i ? b->n_heads - 1 : 0,
                   q_row = seq * b->n_queries + (i ? b->n_queries - 1 : 0);
@@ -338,10 +339,12 @@ int bench_error(int id, double *kernel, double *codec) {
         for (int c = 0; c < b->d; c++) {
             *kernel += (out[at + (size_t)c] - want[c]) * (out[at + (size_t)c] - want[c]) / (2 * b->d);
             *codec += (want[c] - exact[c]) * (want[c] - exact[c]) / (2 * b->d);
+            *output += exact[c] * exact[c] / (2 * b->d);
         }
     }
     *kernel = sqrt(*kernel);
     *codec = sqrt(*codec);
+    *output = sqrt(*output);
     free(out);
     return 0;
 }

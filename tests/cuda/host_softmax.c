@@ -16,6 +16,11 @@ struct kvt_cuda_cut kvt_cuda_attend_cut(const struct kvt_cuda_page *body, const 
     return (struct kvt_cuda_cut){{KVT_CUDA_PLAIN_ROWS, KVT_CUDA_PLAIN_ROWS, KVT_CUDA_PLAIN_ROWS}, 1};
 }
 
+int kvt_cuda_attend_columns(const struct kvt_cuda_page *body, const struct kvt_cuda_page *plain, int longest) {
+    (void)body, (void)plain;
+    return longest <= KVT_CUDA_FEW_COLUMNS ? KVT_CUDA_FEW_COLUMNS : KVT_CUDA_COLUMNS;
+}
+
 static int k_size(const struct kvt_cuda_attend *a) { return kvt_tile_row_size(&a->plain.tile[KVT_SIDE_K]); }
 static int v_size(const struct kvt_cuda_attend *a) { return kvt_tile_row_size(&a->plain.tile[KVT_SIDE_V]); }
 

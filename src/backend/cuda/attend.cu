@@ -142,7 +142,28 @@ static bool knows(const struct kvt_cuda_page *body, const struct kvt_cuda_page *
     return (k->kind == KVT_TILE_PLAIN) == (v->kind == KVT_TILE_PLAIN);
 }
 
+static Args args_of(const struct kvt_cuda_page *body, const struct kvt_cuda_page *plain) {
+    Args args;
+    args.body = page_of(body);
+    args.plain = page_of(plain);
+    args.rotated_k = body->tile[KVT_SIDE_K].format.rotated;
+    args.rotated_v = body->tile[KVT_SIDE_V].format.rotated;
+    return args;
+}
+
 } // namespace kvt
+
+extern "C" int kvt_cuda_attend_columns(const struct kvt_cuda_page *body, const struct kvt_cuda_page *plain,
+                                       int longest) {
+    if (longest <= KVT_CUDA_FEW_COLUMNS) return KVT_CUDA_FEW_COLUMNS;
+    const bool narrow = kvt::knows(body, plain, KVT_CUDA_FEW_COLUMNS), wide = kvt::knows(body, plain, KVT_CUDA_COLUMNS);
+    if (!narrow) return KVT_CUDA_COLUMNS;
+    if (!wide) return KVT_CUDA_FEW_COLUMNS;
+    const bool is_usual_size = kvt_tile_row_size(&body->tile[KVT_SIDE_K]) == 128;
+    const kvt::Args args = kvt::args_of(body, plain);
+    return is_usual_size && kvt::knows_codes<1>(args) && !kvt::knows_codes<2>(args) ? KVT_CUDA_FEW_COLUMNS
+                                                                                    : KVT_CUDA_COLUMNS;
+}
 
 extern "C" struct kvt_cuda_cut kvt_cuda_attend_cut(const struct kvt_cuda_page *body, const struct kvt_cuda_page *plain,
                                                    int n_columns) {
@@ -167,12 +188,8 @@ extern "C" enum kvt_status kvt_cuda_attend_launch(const struct kvt_cuda_attend *
                                                   struct kvt_error *err) {
     if (!kvt::knows(&attend->body, &attend->plain, attend->n_columns))
         return kvt_cuda_attend_any_launch(attend, stream, err);
-    kvt::Args args;
-    args.body = kvt::page_of(&attend->body);
-    args.plain = kvt::page_of(&attend->plain);
+    kvt::Args args = kvt::args_of(&attend->body, &attend->plain);
     args.sink_head_bytes = (uint32_t)attend->sink_head_bytes;
-    args.rotated_k = attend->body.tile[KVT_SIDE_K].format.rotated;
-    args.rotated_v = attend->body.tile[KVT_SIDE_V].format.rotated;
     args.call = *attend;
     return kvt_cuda_status(launch(&args, static_cast<cudaStream_t>(stream)), "launching attention", err);
 }

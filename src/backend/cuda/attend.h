@@ -113,6 +113,10 @@ struct kvt_cuda_cut {
 struct kvt_cuda_cut kvt_cuda_attend_cut(const struct kvt_cuda_page *body, const struct kvt_cuda_page *plain,
                                         int n_columns);
 
+/* How many query vectors of a KV head a share computes, 8 or 16, where a sequence has at most `longest`: 8 also for more where the kernels for
+ * 16 do not know the codes, since reading tiles twice by those that do is faster. */
+int kvt_cuda_attend_columns(const struct kvt_cuda_page *body, const struct kvt_cuda_page *plain, int longest);
+
 /* Launches on a stream (a cudaStream_t). */
 KVT_MUST_CHECK enum kvt_status kvt_cuda_attend_launch(const struct kvt_cuda_attend *attend, void *stream,
                                                       struct kvt_error *err);

@@ -10,4 +10,7 @@ namespace kvt {
 KVT_CUDA_KNOWN(X)
 #undef X
 
+template bool knows_codes<1>(const Args &);
+template bool knows_codes<2>(const Args &);
+
 } // namespace kvt

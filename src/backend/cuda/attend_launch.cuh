@@ -113,6 +113,18 @@ template <class K, class V> bool is_known(const Args &args) {
                is_known<V>(args.body.v, args.rotated_v);
 }
 
+template <int NB> bool knows_codes(const Args &args) {
+#define X(K, V)                                                                                                        \
+    if (is_known<K, V>(args)) return true;
+    if constexpr (NB == 1) {
+        KVT_CUDA_KNOWN(X)
+    } else {
+        KVT_CUDA_KNOWN_WIDE(X)
+    }
+#undef X
+    return false;
+}
+
 template <int D, int NB> cudaError_t launch(Args *args, cudaStream_t stream) {
 #define X(K, V)                                                                                                        \
     if (is_known<K, V>(*args)) return launch_one<D, NB, K, V>(args, stream);

@@ -216,7 +216,7 @@ static enum kvt_status launch(struct call *c, struct kvt_cuda_attention *kept, c
     int n_counters = 0, longest = 0;
     for (int s = 0; s < c->step->n_seqs; s++)
         longest = KVT_MAX(longest, few_rows(c, &c->step->entries[s]) * c->launch.group);
-    c->launch.n_columns = longest <= KVT_CUDA_FEW_COLUMNS ? KVT_CUDA_FEW_COLUMNS : KVT_CUDA_COLUMNS;
+    c->launch.n_columns = kvt_cuda_attend_columns(&c->launch.body, &c->launch.plain, longest);
     for (int s = 0; s < c->step->n_seqs; s++)
         n_counters += c->layer->plan.shape.n_kv_heads *
                       (int)kvt_div_up(few_rows(c, &c->step->entries[s]) * c->launch.group, c->launch.n_columns);

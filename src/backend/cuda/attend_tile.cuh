@@ -69,6 +69,8 @@ struct Args {
 
 // Defined in attend_launch.cuh; D is 64, 128 or 256, NB 1 or 2: eights of columns.
 template <int D, int NB> cudaError_t launch(Args *args, cudaStream_t stream);
+// There too: whether kernels for heads of 128 and 8 * NB columns know these codes.
+template <int NB> bool knows_codes(const Args &args);
 
 // A unit of keys in its slot: codes of two blocks, then scales and zeros of two blocks (or, where they share them, of both),
 // then factors. Of values: codes of each block, then 64 scales and 64 zeros of each group, then factors.

@@ -348,7 +348,8 @@ static void mix_group(const struct kvt_many *args, struct group *g) {
 void kvt_many_amx(const struct kvt_many *args) {
     _Alignas(64) float scores[2][KVT_MANY_VECTORS][KVT_TILE_ROWS];
     _Alignas(64) char weights[KVT_TILE_ROWS / KVT_MANY_TERMS * LEFT_STEP];
-    _Alignas(64) const struct {
+    /* Static: GCC 12 takes ldtilecfg to read 8 bytes, and could drop what is stored behind them. */
+    static _Alignas(64) const struct {
         uint8_t palette, start, zero[14];
         uint16_t row_bytes[16];
         uint8_t rows[16];

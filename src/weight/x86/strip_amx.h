@@ -25,6 +25,9 @@ static inline void strip_tiles_begin(int n) {
         config.row_bytes[i] = (uint16_t)(i == 2 || i == 3 ? n : 64);
         config.rows[i] = (uint8_t)(i == 4 ? n / 4 : KVT_TOKEN_GROUP);
     }
+    __asm__ volatile(""
+                     :
+                     : "m"(config)); /* GCC 12 takes ldtilecfg to read 8 bytes, and could drop the others' stores */
     _tile_loadconfig(&config);
 }
 static inline void strip_tiles_end(void) { _tile_release(); }
